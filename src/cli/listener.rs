@@ -16,7 +16,9 @@ use super::exit::{CommandExit, CommandFailure};
 use crate::config;
 use crate::envelope;
 use crate::ids::PayloadName;
-use crate::listener::conformance::{self, ChecklistLine, HarnessTransport, TrialRequest};
+use crate::listener::conformance::{
+    self, ChecklistLine, ConformanceOptions, HarnessTransport, TrialRequest,
+};
 use crate::nats;
 use crate::schema::Schemas;
 use crate::xml::scan::scan;
@@ -52,14 +54,16 @@ struct TestArgs {
     #[arg(long, value_name = "NAME", requires = "schema")]
     accepts: Vec<String>,
     /// Payload name that the listener may answer with. If this option is given, an answer with any
-    /// other name is an error. May be given several times.
+    /// other name is an error, and so is a listener that only acknowledges. May be given several
+    /// times.
     #[arg(long, value_name = "NAME")]
     replies: Vec<String>,
     /// Maximum time until the listener sends its answer or its next heartbeat, such as 500ms or
     /// 10s.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
     timeout: Duration,
-    /// Address of a NATS server. The program is then tested as a listener on NATS.
+    /// Address of a NATS server. The program is then tested as a listener on NATS. The server must
+    /// demand no credentials. For TLS, the system's certificate authorities are trusted.
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
     /// Also check previews, for a listener with `previews = true` in its config.
@@ -93,7 +97,6 @@ fn patience(text: &str) -> Result<Duration, String> {
 
 impl TestArgs {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let patience = self.timeout;
         let schemas = self.schemas()?;
         let requests = self.requests(&schemas)?;
         let replies = names(&self.replies, &schemas)?;
@@ -107,18 +110,15 @@ impl TestArgs {
             self.show(check);
         };
 
+        let options = ConformanceOptions {
+            previews: self.previews,
+            requests: &requests,
+            patience: self.timeout,
+            judge: &judge,
+            must_reply: !replies.is_empty(),
+        };
         let command = self.command.clone();
-        let transport = self.transport();
-        let previews = self.previews;
-        let trial = conformance::run(
-            command,
-            transport,
-            previews,
-            &requests,
-            patience,
-            &judge,
-            &mut report,
-        );
+        let trial = conformance::run(command, self.transport(), options, &mut report);
 
         // The program has a process group of its own, so an interrupt of this command does not
         // reach it. The end of the trial kills it.

@@ -1,6 +1,7 @@
 //! The conformance kit for listener authors. The kit tests a program against docs/PROTOCOL.md, over
 //! the same process host and NATS host that an organism uses.
 
+mod further_replica;
 mod harness;
 mod host_events;
 mod pipes;
@@ -43,6 +44,18 @@ pub struct TrialRequest {
 /// A function that checks one payload of an answer. Its `Err` describes the defect.
 pub type PayloadJudge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
 
+/// The requests of a trial, and the rules for the answers.
+pub struct ConformanceOptions<'a> {
+    /// Whether the program must show previews of calls.
+    pub previews: bool,
+    /// The requests, in the order in which they are sent.
+    pub requests: &'a [TrialRequest],
+    pub patience: Duration,
+    pub judge: PayloadJudge<'a>,
+    /// Whether at least one answer must contain a payload.
+    pub must_reply: bool,
+}
+
 /// The result of one check of the program under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChecklistLine {
@@ -53,18 +66,15 @@ pub struct ChecklistLine {
     pub verdict: Result<(), String>,
 }
 
-/// Tests `command` with all requests, in order. Calls `report` after every check. Stops early if no
-/// further check can succeed. `previews` states whether the program must show previews of calls.
-/// Returns true if at least one request was sent and all checks passed.
+/// Tests `command` with all requests. Calls `report` after every check. Stops early if no further
+/// check can succeed. Returns true if at least one request was sent and all checks passed.
 pub async fn run(
     command: Vec<String>,
     transport: HarnessTransport,
-    previews: bool,
-    requests: &[TrialRequest],
-    patience: Duration,
-    judge: PayloadJudge<'_>,
+    options: ConformanceOptions<'_>,
     report: &mut dyn FnMut(&ChecklistLine),
 ) -> bool {
+    let ConformanceOptions { previews, requests, patience, judge, must_reply } = options;
     let mut good = true;
     let mut done = |claim: String, verdict: Result<(), String>| {
         let is_good = verdict.is_ok();
@@ -92,9 +102,21 @@ pub async fn run(
     }
 
     let mut answerable = None;
-    for request in requests {
-        let answered = trial.first_answer(request, judge).await;
-        if done(format!("answers {} (4)", request.name), answered) {
+    let mut has_replied = false;
+    for (index, request) in requests.iter().enumerate() {
+        let mut answered = trial.first_answer(request, judge).await;
+        has_replied |= answered.as_ref().is_ok_and(|payloads| *payloads > 0);
+        let is_last = index + 1 == requests.len();
+        if is_last && must_reply && !has_replied {
+            answered = answered.and(Err(ONLY_ACKNOWLEDGES.to_owned()));
+        }
+
+        let name = &request.name;
+        let claim = match answered {
+            Ok(0) => format!("acknowledges {name}, without a payload (4)"),
+            _ => format!("answers {name} (4)"),
+        };
+        if done(claim, answered.map(drop)) {
             answerable = answerable.or(Some(request));
         } else {
             trial.again().await;
@@ -108,17 +130,24 @@ pub async fn run(
             trial.again().await;
         }
         let verdict = trial.check(*check, request, judge).await;
+        // An answer that was refused makes the check fail in which it arrived.
+        let verdict = verdict.and_then(|()| trial.harness.check_refused_answers());
         done(check.claim().to_owned(), verdict);
     }
 
     good
 }
 
+/// Deviation of a program whose answers contain no payload.
+const ONLY_ACKNOWLEDGES: &str = "it only acknowledges: no answer contains one of the replies that \
+                                 it should have; does it find what it was sent? (4)";
+
 /// A check that requires a request to which the program under test has an answer.
 #[derive(Debug, Clone, Copy)]
 enum ConformanceCheck {
     TwoInARow,
     QuietAfterAnswer,
+    SharedDeliveries,
     TwoPieces,
     PeerResult,
     Memory,
@@ -147,9 +176,10 @@ impl ConformanceCheck {
 
     /// The checks of a program on NATS. They do not include [`Self::TwoPieces`], which sends a
     /// request in two pieces, because the program's NATS client reads only whole messages.
-    const ON_NATS: [Self; 7] = [
+    const ON_NATS: [Self; 8] = [
         Self::TwoInARow,
         Self::QuietAfterAnswer,
+        Self::SharedDeliveries,
         Self::PeerResult,
         Self::Memory,
         Self::NamedAttempt,
@@ -161,6 +191,7 @@ impl ConformanceCheck {
         match self {
             Self::TwoInARow => "answers two requests in a row (2)",
             Self::QuietAfterAnswer => "is quiet after its answer (2)",
+            Self::SharedDeliveries => "shares its deliveries with other replicas of its name (12)",
             Self::TwoPieces => "reads a large request that comes in two pieces (2)",
             Self::PeerResult => "answers after the result of a peer (3)",
             Self::Memory => "has the messages of a call, if it says that it remembers (3)",
@@ -240,7 +271,10 @@ impl ListenerTrial {
 
     async fn quiet(&mut self, length: Duration) -> Result<(), String> {
         match timeout(length, self.events.recv()).await {
-            Err(_) => self.harness.check_running(),
+            Err(_) => {
+                self.harness.check_refused_answers()?;
+                self.harness.check_running()
+            }
             Ok(Some(HostEvent::Left(why))) => Err(why),
             Ok(Some(HostEvent::Stray(named))) => Err(self.stray_description(&named)),
             Ok(Some(HostEvent::Heartbeat)) => {
@@ -345,12 +379,13 @@ impl ListenerTrial {
     /// Checks the answer of the program to `request`. If the program is a child process, first
     /// sends the request to another run of the program, over pipes alone and without a host. If
     /// this run neither answers in time nor ends, the check fails and reports the text that this
-    /// run wrote. In every other case, the request goes through the host.
+    /// run wrote. In every other case, the request goes through the host. Returns the number of
+    /// payloads in the answer.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
         judge: PayloadJudge<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<usize, String> {
         if !self.transport.is_remote() {
             let mut piped = self.start_on_pipes(judge).await?;
             let silence = piped.silence(request).await;
@@ -360,7 +395,11 @@ impl ListenerTrial {
             }
             self.again().await;
         }
-        self.answered(request, judge).await
+
+        let payloads = self.delivered_outcome(request).await?.payloads;
+        let count = payloads.len();
+        judge_payloads(payloads, judge)?;
+        Ok(count)
     }
 
     /// Kills the program that the host runs, and starts the program again over pipes alone.
@@ -408,6 +447,7 @@ impl ListenerTrial {
         match check {
             ConformanceCheck::TwoInARow => self.twice(request, judge).await,
             ConformanceCheck::QuietAfterAnswer => self.quiet_after(request, judge).await,
+            ConformanceCheck::SharedDeliveries => self.shared(request, judge).await,
             ConformanceCheck::TwoPieces => self.check_on_pipes(check, request, judge).await,
             ConformanceCheck::Memory | ConformanceCheck::Cancel if self.is_on_pipes(check) => {
                 self.check_on_pipes(check, request, judge).await

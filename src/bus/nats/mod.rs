@@ -31,6 +31,7 @@ mod tokens;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime;
@@ -145,6 +146,12 @@ impl NatsHost {
             shared.wire.handle().spawn(asking)
         });
         Ok(Self { shared, listening, asking })
+    }
+
+    /// Returns the number of answers that this host has refused because they match no attempt in
+    /// flight.
+    pub fn refused_answers(&self) -> u64 {
+        self.shared.strays.load(Ordering::Relaxed)
     }
 
     /// Ends the host. Waits for answers to the deliveries in flight, but only for `patience`.

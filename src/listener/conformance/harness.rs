@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::further_replica::FurtherReplica;
 use super::{ConformanceCheck, tested};
 use crate::bus::nats::{self as bus, NatsHost};
 use crate::bus::process::{Options, ProcessHost, RestartPolicy};
@@ -41,7 +42,12 @@ impl HarnessTransport {
 
 pub(super) enum TrialHarness {
     Process(ProcessHost),
-    Nats { host: NatsHost, wire: Arc<bus::NatsConnection>, program: NatsProgram },
+    Nats {
+        host: NatsHost,
+        wire: Arc<bus::NatsConnection>,
+        subjects: bus::ListenerSubjects,
+        program: NatsProgram,
+    },
 }
 
 /// A program under test on NATS. The program has its own process group, because a wrapper such as
@@ -52,6 +58,11 @@ pub(super) struct NatsProgram {
     /// the group's id after the child's exit was collected.
     group: Option<Pid>,
 }
+
+/// Message about an answer that matches no delivery at hand.
+const REFUSED_ANSWER: &str = "an answer of it was refused, because no delivery at hand has its \
+                              subject: publish one message for each delivery, to its reply \
+                              subject, and a sign of life only with its header (12)";
 
 impl TrialHarness {
     /// Starts the program under test with this transport.
@@ -77,7 +88,13 @@ impl TrialHarness {
         // Each program gets an organism name of its own, so that no other program can answer.
         let organism = format!("test-{}", Uuid::now_v7());
         let wire = bus::NatsConnection::open(servers, "organism listener test").await;
-        let wire = wire.map_err(|e| e.to_string())?;
+        let wire = wire.map_err(|e| {
+            format!(
+                "{e}; this command uses no credentials, and trusts the system's certificate \
+                 authorities alone: a plain nats-server on this machine is enough for it"
+            )
+        })?;
+        let subjects = bus::ListenerSubjects::new(&organism, &tested());
         let options = bus::Options::new(organism.clone(), tested());
         let host = NatsHost::start(Arc::clone(&wire), options, sink, Handle::current()).await;
         let host = host.map_err(|e| e.to_string())?;
@@ -87,7 +104,7 @@ impl TrialHarness {
             (NatsEndpoint::LISTENER, tested().as_str().to_owned()),
         ];
         let program = NatsProgram::start(command, &environment)?;
-        Ok(Self::Nats { host, wire, program })
+        Ok(Self::Nats { host, wire, subjects, program })
     }
 
     pub fn host(&self) -> &dyn Host {
@@ -102,6 +119,22 @@ impl TrialHarness {
     pub fn check_running(&mut self) -> Result<(), String> {
         let Self::Nats { program, .. } = self else { return Ok(()) };
         program.check_running()
+    }
+
+    /// Returns an error if the host has refused an answer of the program, because the answer
+    /// matches no delivery at hand. Checks only programs on NATS, because a process host reports
+    /// such an answer by itself.
+    pub fn check_refused_answers(&self) -> Result<(), String> {
+        match self {
+            Self::Nats { host, .. } if host.refused_answers() > 0 => Err(REFUSED_ANSWER.to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Subscribes as a further replica of a program on NATS. Returns `None` for a child process.
+    pub async fn further_replica(&self) -> Option<Result<FurtherReplica, String>> {
+        let Self::Nats { wire, subjects, .. } = self else { return None };
+        Some(FurtherReplica::subscribe(wire, subjects).await)
     }
 
     /// Pauses a program on NATS. Messages that are sent during the pause, such as a delivery and

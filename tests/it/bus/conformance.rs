@@ -122,6 +122,7 @@ fn the_kits_of_programs_pass_every_check_and_those_of_previews() {
             ok    answers {urn:test}do (4)
             ok    answers two requests in a row (2)
             ok    is quiet after its answer (2)
+            ok    shares its deliveries with other replicas of its name (12)
             ok    answers after the result of a peer (3)
             ok    has the messages of a call, if it says that it remembers (3)
             ok    names the attempt that it answers, if it names any (4)
@@ -133,6 +134,36 @@ fn the_kits_of_programs_pass_every_check_and_those_of_previews() {
         "#]]
         .assert_eq(&checklist.replace("  ok", "ok"));
     }
+}
+
+/// Each listener answers every delivery with a valid payload, but not as the protocol requires.
+#[test]
+fn a_listener_on_nats_that_answers_twice_or_outside_of_its_queue_group_fails() {
+    let address = shared().address();
+    let request = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(request.path(), "<say xmlns=\"urn:example:talk\">hi</say>").unwrap();
+    let payload = request.path().to_str().unwrap();
+    let python = super::remote::python();
+    let program = script("stock.py");
+    let cases = [
+        ("twice", "answers two requests in a row", "publish one message for each delivery"),
+        ("other-group", "shares its deliveries", "subscribe to the deliveries in the queue group"),
+    ];
+    let fails = |(manner, claim, found): (&str, &str, &str)| {
+        let python = python.get_program().to_str().unwrap();
+        let options = ["--nats", &address, "--payload", payload, "--"];
+        let (code, checklist, _) = test(&[&options[..], &[python, &program, manner]].concat());
+        assert_eq!(code, 1, "{manner}: {checklist}");
+        let failed = format!("FAIL  {claim}");
+        let (_, why) =
+            checklist.split_once(&failed).unwrap_or_else(|| panic!("{manner}: {checklist}"));
+        let why = why.lines().nth(1).unwrap();
+        assert!(why.contains(found), "{manner}: {why}");
+    };
+    // Each waits for its own program most of the time.
+    std::thread::scope(|scope| {
+        cases.into_iter().for_each(|case| drop(scope.spawn(move || fails(case))));
+    });
 }
 
 #[test]
@@ -292,9 +323,11 @@ fn an_answer_is_held_to_its_schema_and_to_the_replies() {
     let payload = request.path().to_str().unwrap();
     let echo = "listeners/shell-echo/shell-echo";
     let wrong = r#"while read -rd '' f; do printf '<echo xmlns="https://xml-pipeline.org/ns/shell-echo/v1"/>\0'; done"#;
+    let silent = r"while read -rd '' f; do printf '\0'; done";
     let cases: &[(&[&str], &str)] = &[
         (&["--replies", "say", echo], "echo is not among its replies"),
         (&["--", "bash", "-c", wrong], "schema-"),
+        (&["--replies", "echo", "--", "bash", "-c", silent], "it only acknowledges"),
     ];
     for (rest, why) in cases {
         let arguments: Vec<_> =
