@@ -427,6 +427,10 @@ fn not_reserved(
     let previews = [system::PREVIEW, system::STALE_PREVIEW];
     let allowed = Primitive::WORDS.iter().chain(&system::NOTES).chain(&previews);
     let message = match &**namespace {
+        envelope::NAMESPACE if &**local == "answer" => {
+            "an <answer> that names its delivery needs the attributes `call` and `attempt`; it is \
+             no payload itself"
+        }
         envelope::NAMESPACE => "an envelope is no payload; send the payload alone",
         system::NAMESPACE
             if !allowed.clone().any(|word| *word == &**local)

@@ -117,6 +117,7 @@ fn names_only_the_core_writes_are_reserved() {
         &[
             ("client", format!("<e:message {envelope}>{ADD}</e:message>")),
             ("desk", format!("<e:delivery {envelope}/>")),
+            ("desk", format!("<e:answer {envelope} call='z'/>")),
             ("desk", format!("<thread-spawned {CORE} assigned_id='z' parent_id='y'/>")),
             ("desk", "<c:ack xmlns:c='https://xml-pipeline.org/ns/c&#111;re/v1'/>".into()),
             ("nobody", format!("<huh {CORE}/>")),
@@ -128,6 +129,8 @@ fn names_only_the_core_writes_are_reserved() {
                 reserved-name @ line 1, column 1 an envelope is no payload; send the payload alone
             desk: <e:delivery xmlns:e='https://xml-pipeline.org/ns/envelope/v1'/>
                 reserved-name @ line 1, column 1 an envelope is no payload; send the payload alone
+            desk: <e:answer xmlns:e='https://xml-pipeline.org/ns/envelope/v1' call='z'/>
+                reserved-name @ line 1, column 1 an <answer> that names its delivery needs the attributes `call` and `attempt`; it is no payload itself
             desk: <thread-spawned CORE assigned_id='z' parent_id='y'/>
                 reserved-name @ line 1, column 1 only the core writes payloads of this name
             desk: <c:ack xmlns:c='https://xml-pipeline.org/ns/c&#111;re/v1'/>
