@@ -192,6 +192,15 @@ async fn runs(example: &Example) {
     let answer = ear.next().await;
     assert!(matches!(answer, SinkEvent::Answer(n, _) if n == number), "{answer:?}");
 
+    // No schema has checked the text of a comment.
+    for content in ["<!-- <who>x</who> --><who>Ada</who>", "<who>A<!-- <who>x</who> -->da</who>"] {
+        let number = ear.deliver(vec![request(content)], 1);
+        let answer = ear.next().await;
+        let SinkEvent::Answer(n, payloads) = &answer else { panic!("{answer:?}") };
+        assert_eq!(*n, number);
+        assert!(!payloads.concat().contains("Hello, x!"), "{}: {payloads:?}", example.language);
+    }
+
     ear.host.drain().await;
     assert!(ear.is_quiet(), "{}", example.language);
     example.assert_conforms(folder.path(), &command);
