@@ -46,7 +46,7 @@ pub(super) enum TrialHarness {
         host: NatsHost,
         wire: Arc<bus::NatsConnection>,
         subjects: bus::ListenerSubjects,
-        program: NatsProgram,
+        program: Box<NatsProgram>,
     },
 }
 
@@ -103,7 +103,7 @@ impl TrialHarness {
             (NatsEndpoint::ORGANISM, organism),
             (NatsEndpoint::LISTENER, tested().as_str().to_owned()),
         ];
-        let program = NatsProgram::start(command, &environment)?;
+        let program = Box::new(NatsProgram::start(command, &environment)?);
         Ok(Self::Nats { host, wire, subjects, program })
     }
 
