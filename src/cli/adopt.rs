@@ -9,6 +9,7 @@ use crate::organism::project::{self, AdoptedProject};
 use crate::organism::repair::AcceptedDamage;
 
 use super::CommandExit;
+use super::action_text::ActionText;
 use super::startup::ConfigArg;
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +34,7 @@ pub struct Args {
     accept_key: bool,
     /// Reason for the adoption, which goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
-    note: String,
+    note: ActionText,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -48,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         AcceptedDamage { loss: args.accept_loss, key: args.accept_key, redaction: false };
     let here = ConfigEnvironment::of_process().directory;
     let from = args.from.map(|from| path_of(&from, &here));
-    let adopted = project::adopt(&config, from.as_deref(), accepted, &args.note);
+    let adopted = project::adopt(&config, from.as_deref(), accepted, args.note.as_str());
     let adopted = adopted.inspect_err(|error| {
         use crate::journal::Error::{Broken, OtherKey, Uncovered, UncoveredStream};
         let refused = matches!(

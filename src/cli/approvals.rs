@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::audit::HeldCall;
 use crate::ids::ThreadId;
 
+use super::action_text::ActionText;
 use super::all_from::{self, is_from};
 use super::decision::{self, DecisionArgs};
 use super::held_page::{HeldPageArgs, note_page};
@@ -33,7 +34,7 @@ pub struct Args {
     /// With --watch: note on the decisions, which goes on record. The callers do not receive the
     /// note.
     #[arg(long, default_value = "", requires = "watch")]
-    note: String,
+    note: ActionText,
     /// With --watch: sign the decisions with this operator's key.
     #[arg(long, value_name = "FILE", requires = "watch")]
     sign: Option<PathBuf>,

@@ -9,6 +9,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::journal::{self, partitions_in};
 use crate::service::{Error, ServiceRequest};
 
+use super::action_text::ActionText;
 use super::command_organism::remaining_work;
 use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::CommandExit;
@@ -25,7 +26,7 @@ pub struct Args {
     thread: String,
     /// Reason for the cancellation, which the waiting callers receive.
     #[arg(long, default_value = "")]
-    reason: String,
+    reason: ActionText,
     /// Write the result as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -42,7 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cancel = ServiceRequest::Cancel {
         thread: thread.clone(),
         by: ListenerName::operator(),
-        reason: args.reason,
+        reason: args.reason.into_string(),
         origin: Some(args.decision.origin()),
     };
 

@@ -23,6 +23,7 @@ use crate::service::signing::{self, OperatorSigner};
 use crate::service::{self, DecisionRequest, ServiceClient, SocketTransport, SubmittedAnswer};
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
+use super::action_text::ActionText;
 use super::exit::{self, CommandFailure};
 use super::organism_reach::{
     self, OrganismReach, handshake_in, note_journals_read, note_once, socket_in,
@@ -453,7 +454,7 @@ pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
 pub(super) struct DecisionArgs {
     /// Note on the action, which goes on record. The note is not sent to the caller.
     #[arg(long, default_value = "")]
-    pub note: String,
+    pub note: ActionText,
     /// Sign the action with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     pub sign: Option<PathBuf>,
@@ -468,7 +469,7 @@ impl DecisionArgs {
     /// Both are recorded with the decision.
     pub fn origin(&self) -> DecisionOrigin {
         let who = operator::this_user();
-        let note = self.note.clone();
+        let note = self.note.as_str().to_owned();
         DecisionOrigin { who, note, signature: None }
     }
 

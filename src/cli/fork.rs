@@ -18,6 +18,7 @@ use crate::service::signing::OperatorSigner;
 use crate::service::{BearerSecret, ForkRequest, OpenedFork};
 use crate::thread::{Allotment, DecisionOrigin};
 
+use super::action_text::ActionText;
 use super::command_organism::{CommandOrganism, remaining_work};
 use super::decision;
 use super::exit::{CommandExit, CommandFailure};
@@ -57,7 +58,7 @@ pub struct Args {
     money: Option<f64>,
     /// Note on the fork, which goes on record.
     #[arg(long, default_value = "")]
-    note: String,
+    note: ActionText,
     /// Sign the fork with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,
@@ -109,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         allotment: allotment(&config, &args)?,
         origin: Some(DecisionOrigin {
             who: operator::this_user(),
-            note: args.note.clone(),
+            note: args.note.as_str().to_owned(),
             signature: None,
         }),
         ..ForkRequest::at(&point, point.source.thread.clone())

@@ -10,6 +10,7 @@ use crate::journal::{KeyId, host_key};
 use crate::organism::repair::trust_key;
 use crate::organism::{self, project};
 
+use super::action_text::ActionText;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target;
 use super::render::{put, put_json};
@@ -42,14 +43,14 @@ enum KeyVerb {
         key: String,
         /// Reason for the trust, which goes on record.
         #[arg(long, value_name = "TEXT", default_value = "")]
-        note: String,
+        note: ActionText,
     },
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         KeyVerb::Show { config, json } => show(&config, json)?,
-        KeyVerb::Trust { config, key, note } => trust(&config, &key, &note)?,
+        KeyVerb::Trust { config, key, note } => trust(&config, &key, note.as_str())?,
     }
     Ok(CommandExit::Done.into())
 }

@@ -18,6 +18,7 @@ macro_rules! note_part {
     ($($text:tt)*) => { $crate::cli::output::note(format_args!($($text)*)) };
 }
 
+mod action_text;
 mod adopt;
 mod all_from;
 mod answer;
@@ -420,6 +421,32 @@ mod tests {
             assert_eq!(own.get_about(), command.get_about(), "{}", command.get_name());
             assert_eq!(own.get_long_about(), command.get_long_about(), "{}", command.get_name());
         }
+    }
+
+    /// Every option for the reason or the note of an action refuses a text that the journal would cut.
+    #[test]
+    fn every_note_and_reason_of_an_action_has_a_limit() {
+        fn checked(command: &clap::Command, found: &mut usize) {
+            for option in command.get_arguments() {
+                let name = option.get_long().unwrap_or_default();
+                // `retry --reason` selects requests.
+                let is_filter = command.get_name() == "retry" && name == "reason";
+                if is_filter || !["note", "reason"].contains(&name) {
+                    continue;
+                }
+                let parsed = option.get_value_parser().type_id();
+                let text = std::any::TypeId::of::<action_text::ActionText>();
+                assert!(parsed == text, "{} --{name}", command.get_name());
+                *found += 1;
+            }
+            command.get_subcommands().for_each(|command| checked(command, found));
+        }
+
+        let mut built = CommandLine::command();
+        built.build();
+        let mut found = 0;
+        checked(&built, &mut found);
+        assert!(found >= 14, "{found}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use clap::ArgGroup;
 
 use crate::thread::{Decision, Hold};
 
+use super::action_text::ActionText;
 use super::all_from::CallsOfThread;
 use super::decision::{self, DecisionArgs};
 use super::exit::CommandExit;
@@ -28,7 +29,7 @@ pub struct Args {
     all_from: Option<String>,
     /// Reason for the refusal, which the caller receives.
     #[arg(long, default_value = "")]
-    reason: String,
+    reason: ActionText,
     /// Write one line of JSON for each decision.
     #[arg(long)]
     json: bool,
@@ -37,7 +38,8 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     if let Some(thread) = &args.all_from {
-        let refuse = |_: &_| Decision::Refuse { reason: args.reason.clone() };
+        let reason = args.reason.as_str();
+        let refuse = |_: &_| Decision::Refuse { reason: reason.to_owned() };
         let calls = CallsOfThread::waiting(reach.data(), thread)?;
         calls.decide(reach, refuse, &args.decision, "refused", args.json)?;
         return Ok(CommandExit::Done.into());
@@ -45,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let id = args.message.as_deref().unwrap_or_default();
     let message = waiting_message::find(reach.data(), id, &[Hold::Approval, Hold::Answer])?;
-    let refuse = Decision::Refuse { reason: args.reason };
+    let refuse = Decision::Refuse { reason: args.reason.into_string() };
     decision::decide(reach, message, refuse, &args.decision, args.json)?;
     note!("{message}: refused");
     Ok(CommandExit::Done.into())

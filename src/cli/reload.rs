@@ -6,6 +6,7 @@ use crate::organism::operator;
 use crate::service::{ReloadReport, ServiceClient, ServiceTransport};
 use crate::thread::DecisionOrigin;
 
+use super::action_text::ActionText;
 use super::decision;
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::{handshake_in, is_running, require_no_holder, socket_in};
@@ -19,7 +20,7 @@ pub struct Args {
     config: ConfigArg,
     /// Note on the reload, which goes on record.
     #[arg(long, default_value = "")]
-    note: String,
+    note: ActionText,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -31,7 +32,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // After a change of its name, the organism still runs on the directory of the earlier name.
     let earlier = startup::directory_by_path(given).filter(|earlier| *earlier != data);
     let places: Vec<_> = std::iter::once(data.clone()).chain(earlier).collect();
-    let origin = DecisionOrigin { who: operator::this_user(), note: args.note, signature: None };
+    let note = args.note.into_string();
+    let origin = DecisionOrigin { who: operator::this_user(), note, signature: None };
 
     let report = startup::runtime()?.block_on(async {
         for place in &places {

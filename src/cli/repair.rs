@@ -15,6 +15,7 @@ use crate::limits;
 use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
 use crate::organism::{PayloadCopy, project};
 
+use super::action_text::ActionText;
 use super::exit::CommandExit;
 use super::render::{count, put, put_json};
 use super::startup::{self, ConfigArg};
@@ -46,7 +47,7 @@ pub struct Args {
     partitions: Vec<u32>,
     /// Reason for the repair, which goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
-    note: String,
+    note: ActionText,
     /// Write one JSON value.
     #[arg(long)]
     json: bool,
@@ -54,10 +55,11 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_to_repair()?;
+    let note = args.note.as_str();
     let accepts = args.accept_loss || args.accept_key || args.accept_redaction;
     if !accepts {
         let partitions = startup::partitions(&config, args.partitions)?;
-        return stream::run(&config, &partitions, args.from, &args.note, args.json);
+        return stream::run(&config, &partitions, args.from, note, args.json);
     }
 
     let accepted = AcceptedDamage {
@@ -67,10 +69,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     if let StorageConfig::JetStream { .. } = config.storage {
-        return stream::accept(&config, accepted, &args.note, args.json);
+        return stream::accept(&config, accepted, note, args.json);
     }
 
-    let repaired = repair(&config, accepted, &args.note)?;
+    let repaired = repair(&config, accepted, note)?;
 
     match &repaired {
         None if args.json => put_json(&json!({ "repaired": null }))?,

@@ -22,6 +22,7 @@ use crate::system::ErrorCode;
 
 use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
 use self::skipped::SkippedMessages;
+use super::action_text::ActionText;
 use super::command_organism::CommandOrganism;
 use super::confirmation;
 use super::decision::{self, DecisionArgs};
@@ -37,7 +38,7 @@ pub struct Args {
     config: ConfigArg,
     /// Note on the retry, which goes on record. The note is not sent to the caller.
     #[arg(long, default_value = "")]
-    note: String,
+    note: ActionText,
     /// Sign the retry with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,

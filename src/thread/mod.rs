@@ -41,6 +41,7 @@ pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd, WarningStatus};
 pub use fork::{ForkAction, ForkSource, ForkedRequest, InheritedThread, TreeLineage, fork_text};
 pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
+    check_action_text,
 };
 pub use pauses::{Pause, PauseAction, PauseTarget, PauseVerb, Pauses};
 pub use rare_list::RareList;

@@ -67,6 +67,19 @@ impl DecisionOrigin {
     }
 }
 
+/// Fails if `text`, the reason or the note of an operator's action, is longer than the journal
+/// records. The error states both lengths. The core cuts a longer text, so whatever takes a text
+/// from a person checks it first.
+pub fn check_action_text(text: &str) -> Result<(), String> {
+    let most = limits::REASON_CHARS_MAX;
+    match text.chars().count() {
+        chars if chars > most => Err(format!(
+            "the text has {chars} characters, and the record takes at most {most}; shorten it"
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// A named value of an operator action, such as the path that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionDetail {

@@ -104,6 +104,7 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 /// Modules that the commands of the command line share. No command uses the module of another
 /// command.
 const SHARED_BY_VERBS: &[&str] = &[
+    "action_text",
     "all_from",
     "command_organism",
     "diff",

@@ -13,7 +13,7 @@ use crate::envelope::Refusal;
 use crate::ids::{MessageId, ThreadId};
 use crate::service::SubmittedAnswer;
 use crate::service::signing::OperatorSigner;
-use crate::thread::{Decision, Hold};
+use crate::thread::{Decision, Hold, check_action_text};
 
 use super::super::all_from::{is_from, show_result};
 use super::super::confirmation;
@@ -116,13 +116,27 @@ fn ask(call: &HeldCall) -> anyhow::Result<WatchChoice> {
             "refuse" | "r" => {
                 discard_input()?;
                 note_part!("reason, which the caller receives (may be left out): ");
-                let Some(reason) = line()? else { return Ok(WatchChoice::Quit) };
-                let reason = reason.trim().to_owned();
-                return Ok(WatchChoice::Decide(Decision::Refuse { reason }));
+                return Ok(match read_reason()? {
+                    Some(reason) => WatchChoice::Decide(Decision::Refuse { reason }),
+                    None => WatchChoice::Quit,
+                });
             }
             "skip" | "s" => return Ok(WatchChoice::Skip),
             "quit" | "q" => return Ok(WatchChoice::Quit),
             _ => note_part!("say approve, refuse, skip or quit: "),
+        }
+    }
+}
+
+/// Reads the reason for a refusal, and asks again for a shorter one if it is longer than the journal
+/// records. Returns `None` at the end of the input.
+fn read_reason() -> anyhow::Result<Option<String>> {
+    loop {
+        let Some(reason) = line()? else { return Ok(None) };
+        let reason = reason.trim();
+        match check_action_text(reason) {
+            Ok(()) => return Ok(Some(reason.to_owned())),
+            Err(problem) => note_part!("{problem}: "),
         }
     }
 }

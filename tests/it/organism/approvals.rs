@@ -330,7 +330,8 @@ fn a_watching_person_decides_each_call_that_waits_and_each_that_begins_to() {
     let mut watch = OnTerminal::start(&house, &["approvals", "--watch", "--note", "by hand"]);
     watch.answer(QUESTION, 1, "approve");
     watch.answer(QUESTION, 2, "refuse");
-    watch.answer("reason, which the caller receives", 1, "not today");
+    watch.answer("reason, which the caller receives", 1, &"r".repeat(1_001));
+    watch.answer("at most 1000; shorten it: ", 1, "not today");
     watch.answer(QUESTION, 3, "skip");
     until("it waits on", || watch.printed().contains(": it waits on").then_some(()));
     let late = hold(&house, "four");

@@ -26,6 +26,13 @@ fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
     let sender = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("it is on record", || (house.recorded("hold") == 1).then_some(()));
 
+    // The record would have only the beginning of a longer reason.
+    let long = "r".repeat(1_001);
+    let refused = house.organism(&["cancel", "sess-hold0000", "--reason", &long]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("--reason <REASON>: the text has 1001 characters"), "{refused:?}");
+    assert!(refused.err.contains("at most 1000") && !refused.err.contains("rrr"), "{refused:?}");
+
     let cancelled = house.organism(&["cancel", "sess-hold0000", "--reason", "no longer needed"]);
     assert_eq!(
         (cancelled.code, cancelled.err.trim()),
