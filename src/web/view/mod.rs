@@ -16,6 +16,7 @@ mod costs;
 mod diff_text;
 mod filters;
 mod fork_history;
+mod form_body;
 mod goal_graph;
 mod goal_layout;
 mod journals;
@@ -288,6 +289,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/messages/{id}/prompt", get(prompt::show))
         .merge(operate::router(&state))
         .fallback(missing)
+        .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(&state), require_text_path))
         .layer(from_fn_with_state(Arc::clone(&state), present_facts::look))
         .layer(from_fn_with_state(Arc::clone(&state), require_session));
@@ -297,7 +299,7 @@ fn router(state: Arc<ViewState>) -> Router {
     });
 
     files
-        .route("/session", post(token_page::open))
+        .route("/session", post(token_page::open).get(async || Redirect::to("/threads")))
         .merge(pages)
         .layer(from_fn_with_state(Arc::clone(&state), require_own_origin))
         .layer(from_fn_with_state(Arc::clone(&state), refuse_hosted_process))
@@ -371,6 +373,14 @@ async fn require_text_path(
 async fn missing(State(view): State<Arc<ViewState>>) -> Response {
     let text = "This address leads to no page. The threads are the way to everything on record.";
     view.failed(StatusCode::NOT_FOUND, "No such page", text)
+}
+
+/// Draws the page for an address that exists, but not for the method of the request. A browser sends
+/// such a request if a person opens the address to which a form was sent.
+async fn wrong_method(State(view): State<Arc<ViewState>>) -> Response {
+    let text = "This address shows nothing by itself, or takes no form, so nothing was done now. The \
+                page Actions has what was done; the threads are the way to everything on record.";
+    view.failed(StatusCode::METHOD_NOT_ALLOWED, "No page", text)
 }
 
 /// Marks a response which states that something is missing from the index. If the index lacks

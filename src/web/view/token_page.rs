@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use tokio::time::timeout;
 
+use super::form_body::{FormBodyError, read_form_body};
 use super::url_query::UrlQuery;
 use super::{ViewState, operate, waiting};
 use crate::limits;
@@ -76,14 +76,19 @@ pub(super) async fn without_session(request: Request) -> Markup {
         return content(waiting::PATH, Some(problem), None);
     }
 
-    let body = to_bytes(request.into_body(), limits::WEB_UNSENT_FORM_BYTES_MAX);
-    let fields = match timeout(limits::HTTP_HEAD_TIMEOUT, body).await {
-        Ok(Ok(body)) => UrlQuery::parse(&String::from_utf8_lossy(&body)),
-        _ => {
-            let problem = "This view was started anew, or has closed the session, so nothing was \
-                           sent, and the form is too long to keep. Enter the token, and fill in \
-                           the form again.";
-            return content(waiting::PATH, Some(problem), None);
+    let fields = read_form_body(request.into_body(), limits::WEB_UNSENT_FORM_BYTES_MAX).await;
+    let fields = match fields {
+        Ok(fields) => fields,
+        Err(error) => {
+            let lost = match error {
+                FormBodyError::TooLong => "is too long to keep",
+                FormBodyError::Incomplete | FormBodyError::Late => "did not arrive whole",
+            };
+            let problem = format!(
+                "This view was started anew, or has closed the session, so nothing was sent, and \
+                 the form {lost}. Enter the token, and fill in the form again."
+            );
+            return content(waiting::PATH, Some(&problem), None);
         }
     };
     let fields = fields.pairs().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -127,18 +132,17 @@ pub(super) async fn open(
 ) -> Response {
     // The form with the token contains an unsent form under longer names.
     let bytes_max = 2 * limits::WEB_UNSENT_FORM_BYTES_MAX;
-    // A client that sends no form must not keep one of the few connections.
-    let body = timeout(limits::HTTP_HEAD_TIMEOUT, to_bytes(body, bytes_max));
-    let body = match body.await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            return (StatusCode::PAYLOAD_TOO_LARGE, "the form is too long\n").into_response();
-        }
-        Err(_) => {
-            return (StatusCode::REQUEST_TIMEOUT, "the form did not arrive\n").into_response();
+    let form = match read_form_body(body, bytes_max).await {
+        Ok(form) => form,
+        Err(error) => {
+            let text = match error {
+                FormBodyError::TooLong => "the form is too long\n",
+                FormBodyError::Incomplete => "the form did not arrive whole\n",
+                FormBodyError::Late => "the form did not arrive\n",
+            };
+            return (error.status(), text).into_response();
         }
     };
-    let form = UrlQuery::parse(&String::from_utf8_lossy(&body));
     let next = form.get("next").filter(|next| is_own_path(next)).unwrap_or("/");
 
     let unsent = UnsentForm::kept(&form);

@@ -27,7 +27,7 @@ pub(super) const PATH: &str = "/operate/answer";
 
 /// Name of the form parameter with which a person goes from the page with the finished answer back
 /// to the form, to change the answer.
-const CHANGE: &str = "change";
+pub(super) const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.
 pub(in super::super) fn answer_path(message: MessageId) -> String {
@@ -56,7 +56,8 @@ pub(super) async fn prepare(
     let page = async {
         let typed = read_form(body).await?;
         let context = ActionContext::open(&view, &headers).await?;
-        let call = question(&context, &typed).await?;
+        let call = question(&context, &typed).await;
+        let call = call.map_err(|failure| failure.with_typed(&typed))?;
         if typed.get(CHANGE).is_some() {
             return form_page(&context, &call, &typed, None).await;
         }
@@ -71,13 +72,15 @@ pub(super) async fn prepare(
     respond(&view, page.await)
 }
 
-/// Shows the form again with the entered answer, and states why the organism refused the answer.
+/// Shows the form again with the entered answer, and states why the organism refused the answer. If
+/// the question waits no longer, the failure has the entered answer.
 pub(super) async fn again(
     context: ActionContext,
     typed: &UrlQuery,
     refusal: &Refusal,
 ) -> Result<Response, OperateFailure> {
-    let call = question(&context, typed).await?;
+    let call = question(&context, typed).await;
+    let call = call.map_err(|failure| failure.with_typed(typed))?;
     let page = form_page(&context, &call, typed, Some(&refusal_text(refusal))).await?;
     Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
 }

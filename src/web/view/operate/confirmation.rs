@@ -17,12 +17,15 @@ use super::super::{ViewState, actions, message as message_page, refused, thread,
 use super::action_context::{ActionContext, unreachable_organism};
 use super::pending::{PendingAction, PreparedAction, PreparedRequest};
 use super::sending::{self, ActionResult, DoneAction};
-use super::{OperateFailure, answer, fork, read_form, receipt, respond, retry, signing_hint};
+use super::{
+    OperateFailure, answer, draw_typed, fork, read_form, receipt, respond, retry, signing_hint,
+    typed_values,
+};
 use crate::envelope::Refusal;
 use crate::limits;
 use crate::mutant::mutant;
 use crate::service::{DecisionRequest, ServiceClient, ServiceRequest};
-use crate::thread::{Decision, OperatorPublicKey, PauseTarget, PauseVerb};
+use crate::thread::{Decision, OperatorPublicKey, PauseTarget, PauseVerb, check_action_text};
 
 /// Path of the section of the web view to which the confirmation pages belong.
 const SECTION: &str = "/operate";
@@ -212,13 +215,22 @@ async fn confirmed(
     body: Body,
 ) -> Result<Response, OperateFailure> {
     let form = read_form(body).await?;
+    let done = confirmed_by(view, headers, &form).await;
+    done.map_err(|failure| failure.with_typed(&form))
+}
+
+async fn confirmed_by(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    form: &UrlQuery,
+) -> Result<Response, OperateFailure> {
     let context = ActionContext::open(view, headers).await?;
     // Without a running organism, the confirmation remains valid, so that it can be sent again.
     let client = context.client().await?;
     let token = form.get("token").unwrap_or_default();
     let taken = take_action(&context, token)?;
     let PreparedAction { title, back, typed, .. } = taken.action.clone();
-    let requests = match confirmed_requests(&context, &taken.action, &form) {
+    let requests = match confirmed_requests(&context, &taken.action, form) {
         Ok(requests) => requests,
         Err(failure) => {
             context.access()?.pending.put_back(taken);
@@ -260,7 +272,7 @@ async fn confirmed(
             Some((answer::PATH, typed)) => answer::again(context, &typed, &refusal).await,
             Some((_, typed)) => fork::again(context, &typed, &refusal).await,
             None => {
-                let page = view.page(title, SECTION, &refused(title, &refusal, &back));
+                let page = view.page(title, SECTION, &refused(title, &refusal, form, &back));
                 Ok((StatusCode::CONFLICT, page).into_response())
             }
         },
@@ -314,7 +326,21 @@ fn confirmed_requests(
                     was done. Open the page Waiting, and read the call again.";
         return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
     }
+    check_texts(form)?;
     signed_requests(context, action.requests.clone(), form)
+}
+
+/// Refuses a reason or a note that is longer than the journal records.
+fn check_texts(form: &UrlQuery) -> Result<(), OperateFailure> {
+    for name in ["reason", "note"] {
+        check_action_text(form.get(name).unwrap_or_default()).map_err(|problem| {
+            let text =
+                format!("The {name} is too long: {problem}, and confirm again. Nothing was done.");
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            OperateFailure::new(status, "The text is too long", text)
+        })?;
+    }
+    Ok(())
 }
 
 /// Returns the requests of a confirmed action, with the texts that the person entered. If decisions
@@ -367,10 +393,7 @@ fn signature(
 
 /// Adds to the request the texts that the person entered on the confirmation page.
 fn set_texts(request: &mut ServiceRequest, form: &UrlQuery) {
-    let text = |name: &str| {
-        let text = form.get(name).unwrap_or_default();
-        text.chars().take(limits::REASON_CHARS_MAX).collect::<String>()
-    };
+    let text = |name: &str| form.get(name).unwrap_or_default().to_owned();
     if let ServiceRequest::Decide(DecisionRequest { what: Decision::Refuse { reason }, .. })
     | ServiceRequest::Cancel { reason, .. } = request
     {
@@ -408,11 +431,12 @@ pub(super) fn refusal_text(refusal: &Refusal) -> Markup {
     }
 }
 
-fn refused(title: &str, refusal: &Refusal, back: &str) -> Markup {
+fn refused(title: &str, refusal: &Refusal, form: &UrlQuery, back: &str) -> Markup {
     html! {
         h1 { (title) }
         (refusal_text(refusal))
         p.hint { "The refusal is on record. Nothing else changed." }
+        (draw_typed(&typed_values(form)))
         (ways_on(back))
     }
 }

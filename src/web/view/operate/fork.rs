@@ -67,7 +67,8 @@ pub(super) async fn prepare(
     let page = async {
         let typed = read_form(body).await?;
         let context = ActionContext::open(&view, &headers).await?;
-        let draft = ForkDraft::open(context, &typed).await?;
+        let draft = ForkDraft::open(context, &typed).await;
+        let draft = draft.map_err(|failure| failure.with_typed(&typed))?;
         match draft.request(&typed).await? {
             Ok(request) => draft.confirm(request, typed).await,
             Err(problem) => {
@@ -86,7 +87,8 @@ pub(super) async fn again(
     typed: &UrlQuery,
     refusal: &Refusal,
 ) -> Result<Response, OperateFailure> {
-    let draft = ForkDraft::open(context, typed).await?;
+    let draft = ForkDraft::open(context, typed).await;
+    let draft = draft.map_err(|failure| failure.with_typed(typed))?;
     let page = draft.form(typed, Some(&refusal_text(refusal)));
     Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
 }

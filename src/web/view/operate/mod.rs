@@ -25,15 +25,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use maud::{Markup, html};
-use tokio::time::timeout;
 
+use super::form_body::{FormBodyError, read_form_body};
+use super::layout::{inline, shown};
 use super::url_query::UrlQuery;
 use super::{ViewPerson, ViewState};
 use crate::ids::{ListenerName, MessageId, ThreadId};
@@ -112,11 +113,35 @@ pub(super) struct OperateFailure {
     text: String,
     /// Whether the organism certainly did nothing. If so, the same confirmation can be sent again.
     is_nothing_done: bool,
+    /// The values that the person entered. The page of the failure shows them, so that the person
+    /// can use them elsewhere.
+    typed: Vec<(String, String)>,
 }
+
+/// Names of the form fields that no person fills in.
+const HIDDEN_FIELDS: [&str; 7] =
+    ["token", "hash", "key", "signature", "message", "reply", answer::CHANGE];
 
 impl OperateFailure {
     fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
-        Self { status, title, text: text.into(), is_nothing_done: false }
+        let text = text.into();
+        Self { status, title, text, is_nothing_done: false, typed: Vec::new() }
+    }
+
+    /// Adds the values that the person entered in a form.
+    fn with_typed(mut self, form: &UrlQuery) -> Self {
+        self.typed.extend(typed_values(form));
+        self
+    }
+
+    /// Draws the page of this failure.
+    fn page(&self, view: &ViewState) -> Response {
+        let content = html! {
+            h1 { (self.title) }
+            p.problem { (shown(&self.text)) }
+            (draw_typed(&self.typed))
+        };
+        (self.status, view.page(self.title, "", &content)).into_response()
     }
 
     /// Creates the failure for a request that names something that cannot be found.
@@ -261,26 +286,44 @@ pub(super) fn has_form(path: &str) -> bool {
 
 /// Sends the page, or the failure that prevented the page.
 fn respond(view: &ViewState, page: Result<Response, OperateFailure>) -> Response {
-    page.unwrap_or_else(|OperateFailure { status, title, text, .. }| {
-        view.failed(status, title, &text)
-    })
+    page.unwrap_or_else(|failure| failure.page(view))
 }
 
-/// Reads a form within a time limit, so that a slow client does not occupy one of the limited
-/// number of connections for long.
-async fn read_form(body: Body) -> Result<UrlQuery, OperateFailure> {
-    let body = to_bytes(body, limits::WEB_ACTION_BYTES_MAX);
-    match timeout(limits::HTTP_HEAD_TIMEOUT, body).await {
-        Ok(Ok(body)) => Ok(UrlQuery::parse(&String::from_utf8_lossy(&body))),
-        Ok(Err(_)) => Err(OperateFailure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "The form is too long",
-            "The form is longer than this view takes. The command at the terminal takes a file.",
-        )),
-        Err(_) => Err(OperateFailure::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "The form did not arrive",
-            "The form did not arrive in time. Send it again.",
-        )),
+/// Returns the values that a person entered in a form.
+fn typed_values(form: &UrlQuery) -> Vec<(String, String)> {
+    let typed = form
+        .pairs()
+        .filter(|(name, value)| !HIDDEN_FIELDS.contains(name) && !value.trim().is_empty());
+    typed.map(|(name, value)| (name.to_owned(), value.replace("\r\n", "\n"))).collect()
+}
+
+/// Draws the values that a person entered in a form, as plain text.
+fn draw_typed(typed: &[(String, String)]) -> Markup {
+    html! {
+        @if !typed.is_empty() { h2 { "What was entered" } }
+        @for (name, value) in typed {
+            h3 { (inline(name)) }
+            pre.body.written { (shown(value)) }
+        }
     }
+}
+
+/// Reads the form of an action.
+async fn read_form(body: Body) -> Result<UrlQuery, OperateFailure> {
+    read_form_body(body, limits::WEB_ACTION_BYTES_MAX).await.map_err(|error| {
+        let (title, text) = match error {
+            FormBodyError::TooLong => (
+                "The form is too long",
+                "The form is longer than this view takes. The command at the terminal takes a file.",
+            ),
+            FormBodyError::Incomplete => (
+                "The form did not arrive",
+                "The form did not arrive whole, so nothing was done. Send it again.",
+            ),
+            FormBodyError::Late => {
+                ("The form did not arrive", "The form did not arrive in time. Send it again.")
+            }
+        };
+        OperateFailure::new(error.status(), title, text)
+    })
 }

@@ -1,7 +1,7 @@
 //! Attacks on the actions of the web view. No attack decides anything.
 
 use super::super::{ViewServer, header};
-use super::{held, hidden, hold, house, operating, own_name};
+use super::{PEOPLE, ask, held, hidden, hold, house, operating, own_name};
 
 #[test]
 fn a_view_without_a_named_operator_changes_nothing() {
@@ -68,7 +68,10 @@ fn no_forged_confirmation_decides() {
         let answer = view.post("/operate/confirm", fields);
         assert_eq!(answer.status, 409, "{fields:?}: {}", answer.body);
     }
-    assert_eq!(view.get_with("/operate/confirm", &[same]).status, 405);
+    let opened = view.get_with("/operate/confirm", &[same]);
+    assert_eq!(opened.status, 405);
+    assert!(opened.body.contains("nothing was done now"), "{}", opened.body);
+    assert_eq!(view.get_with("/session", &[same]).status, 303);
 
     let query = format!("/operate/approve?message={message}&hash={}", "0".repeat(64));
     assert_eq!(view.get(&query).status, 409, "a changed payload");
@@ -116,5 +119,42 @@ fn a_form_that_is_too_long_is_refused() {
     let long = "x".repeat(5 << 20);
     let answer = view.post("/operate/answer", &[("xml", &long)]);
     assert_eq!(answer.status, 413, "{}", answer.body);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn what_was_entered_is_not_lost_if_nothing_can_be_done_with_it() {
+    let house = house();
+    let running = house.run();
+    hold(&house, "one");
+    let view = operating(&house);
+    let page = view.page(&view.link("/waiting", "Refuse"));
+    let long = format!("begin {}", "r".repeat(1_000));
+    let refused = view.confirm_page(&page, &[("reason", &long), ("note", "a word")]);
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    for part in ["The reason is too long: the text has 1006 characters", "at most 1000", &long] {
+        assert!(refused.body.contains(part), "{part} in {}", refused.body);
+    }
+    assert_eq!(held(&house).len(), 1, "nothing was recorded");
+    let done = view.confirm_page(&page, &[("reason", "no"), ("note", "a word")]);
+    assert_eq!(done.status, 200, "the same confirmation: {}", done.body);
+    let again = view.confirm_page(&page, &[("note", "once more")]);
+    assert_eq!(again.status, 409, "{}", again.body);
+    assert!(again.body.contains("once more"), "{}", again.body);
+
+    let question = ask(&house, "who");
+    let answer = |text: &str| format!("<pass xmlns=\"{PEOPLE}\">{text}</pass>");
+    let check = |text: &str| {
+        let xml = answer(text);
+        view.post("/operate/answer", &[("message", &question), ("xml", &xml)])
+    };
+    let pages = ["first", "second"].map(check);
+    let [first, second] = pages.map(|page| view.confirm_page(&page.body, &[("note", "mine")]));
+    assert_eq!(first.status, 200, "{}", first.body);
+    for late in [second, check("second")] {
+        assert_eq!(late.status, 409, "{}", late.body);
+        assert!(late.body.contains("Nothing waits here"), "{}", late.body);
+        assert!(late.body.contains("&gt;second&lt;/pass&gt;"), "{}", late.body);
+    }
     assert_eq!(running.stop(), Some(0));
 }
