@@ -27,6 +27,7 @@ mod proof_checks;
 mod proof_keys;
 mod report;
 mod result_pairs;
+mod retry_filter;
 mod retry_messages;
 mod retry_source;
 mod search;
@@ -68,6 +69,7 @@ pub use report::{
     RedactedPayload,
 };
 pub use result_pairs::{ResultPair, UnpairedResults, pair_results};
+pub use retry_filter::{UnknownFilterValue, unknown_filter_values};
 pub use retry_messages::{
     EarlierAttempt, RetryMessage, RetryMessagePage, earlier_attempts, retry_message_page,
     retry_messages, retry_messages_with_id,

@@ -10,15 +10,13 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use crate::audit::EarlierAttempt;
-use crate::config::nearest;
+use crate::audit::{EarlierAttempt, unknown_filter_values};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::index::RetryFilter;
 use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{self, RetryReport, RetryRequest};
-use crate::system::ErrorCode;
 
 use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
 use self::skipped::SkippedMessages;
@@ -159,34 +157,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// config has no listener with its name. Accepts names that are on record, because an earlier
 /// version or config may have had them.
 fn require_known(reach: &OrganismReach, filter: &RetryFilter) -> anyhow::Result<()> {
-    let data = reach.data();
-    if let Some(reason) = &filter.reason {
-        let rules = RefusalRule::ALL.map(RefusalRule::as_str);
-        let codes = ErrorCode::ALL.map(ErrorCode::as_str);
-        let known = [&rules[..], &codes[..]].concat();
-        if !known.contains(&reason.as_str()) && !candidates::is_on_record(data, reason)? {
-            let text = "is neither the rule of a refusal nor the code of a failure";
-            return Err(unknown("--reason", reason, text, &known));
-        }
-    }
-
-    if let Some(listener) = &filter.listener
-        && let Some(names) = reach.callees()
-    {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        if !names.contains(&listener.as_str()) && !candidates::is_on_record(data, listener)? {
-            let text = "is neither in the config nor on record";
-            return Err(unknown("--listener", listener, text, &names));
+    for unknown in unknown_filter_values(filter, reach.callees().as_deref()) {
+        if !candidates::is_on_record(reach.data(), &unknown.value)? {
+            let text = format!("--{}: {}", unknown.field, unknown.problem);
+            return Err(CommandFailure::usage(text).into());
         }
     }
     Ok(())
-}
-
-/// Makes the error about the unknown `value` of an option. `text` states the problem.
-fn unknown(option: &str, value: &str, text: &str, known: &[&str]) -> anyhow::Error {
-    let near = nearest(value, known.iter().copied());
-    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    CommandFailure::usage(format!("{option}: `{value}` {text}{near}")).into()
 }
 
 /// The messages that one command retries.

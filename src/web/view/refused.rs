@@ -15,8 +15,8 @@ use super::operate::{RetryPredictor, config_facts};
 use super::payload_text::MessageWithPayload;
 use super::retry_list::{self, FoundRetries, RetryList, RetryPage};
 use super::url_query::UrlQuery;
-use super::{ViewState, actions, message, thread};
-use crate::audit::{Stats, StatsKey, StatsQuery, stats};
+use super::{NotInIndex, ViewState, actions, message, thread};
+use crate::audit::{Stats, StatsKey, StatsQuery, UnknownFilterValue, stats};
 use crate::index::{ErrorCount, IndexReader, ListedError};
 use crate::limits;
 
@@ -48,15 +48,32 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     };
     let wanted = page.clone();
     let facts = config_facts(&view).await;
+    let mut unknown = page.unknown_values(facts.callees.as_deref());
+    let unknown_in_config = unknown.clone();
     view.respond(
-        move |_, index| find(index, &wanted, &facts.predictor),
+        move |_, index| {
+            let faults = find(index, &wanted, &facts.predictor)?;
+            Ok((unrecorded(index, &unknown_in_config)?, faults))
+        },
         move |view, answers| {
+            for found in &answers {
+                let (unrecorded, _) = &found.answer;
+                unknown.retain(|value| unrecorded.contains(value));
+            }
+            if let Some(UnknownFilterValue { problem, .. }) = unknown.first() {
+                let mut page = view.failed(StatusCode::BAD_REQUEST, "No such filter", problem);
+                // The value may be in a record that the index lacks.
+                page.extensions_mut().insert(NotInIndex);
+                return page;
+            }
+
             let mut faults = Faults::default();
             let mut retries = Vec::new();
             let mut unretriable = Vec::new();
             for found in answers {
+                let (_, answer) = found.answer;
                 let FoundFaults { refusals, counts, denials, errors, messages, unretriable: own } =
-                    found.answer;
+                    answer;
                 retries.push((found.partition, messages));
                 unretriable.push((found.partition, own));
                 faults.refusals.add(refusals);
@@ -77,6 +94,20 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
         },
     )
     .await
+}
+
+/// Returns those of `values` that the journal of `index` does not contain.
+fn unrecorded(
+    index: &IndexReader,
+    values: &[UnknownFilterValue],
+) -> Result<Vec<UnknownFilterValue>, crate::index::Error> {
+    let mut unrecorded = Vec::new();
+    for value in values {
+        if !index.has_name(&value.value)? {
+            unrecorded.push(value.clone());
+        }
+    }
+    Ok(unrecorded)
 }
 
 /// Refusals and failures of one journal.

@@ -7,7 +7,7 @@ use super::operate::{RetryFacts, RetryOutlook, RetryPredictor};
 use super::url_query::UrlQuery;
 use super::{message, operate, record_entry, refused, thread};
 use crate::audit::amounts::count;
-use crate::audit::{RetryMessage, retry_messages};
+use crate::audit::{RetryMessage, UnknownFilterValue, retry_messages, unknown_filter_values};
 use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
@@ -48,6 +48,12 @@ impl RetryPage {
             },
             skipped,
         })
+    }
+
+    /// Returns the values of the filter that neither this program nor the config knows, as
+    /// [`unknown_filter_values`] does.
+    pub fn unknown_values(&self, callees: Option<&[String]>) -> Vec<UnknownFilterValue> {
+        unknown_filter_values(&self.filter, callees)
     }
 
     /// Returns the URL query of this page.

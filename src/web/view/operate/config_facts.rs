@@ -7,16 +7,19 @@ use std::time::{Instant, SystemTime};
 
 use super::retry_outlook::RetryPredictor;
 use crate::config::{self, Config, ConfigEnvironment};
+use crate::contract::Role;
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::locks::locked;
 use crate::organism;
 
 /// The values that the web view takes from a config file: the predictor, which states whether
-/// retries can succeed, and the public keys of the person.
+/// retries can succeed, the names of listeners, and the public keys of the person.
 #[derive(Debug, Default)]
 pub(in super::super) struct ConfigFacts {
     pub predictor: RetryPredictor,
+    /// Names of all listeners to which calls can be sent; `None` if the config is not known.
+    pub callees: Option<Vec<String>>,
     /// Public keys of the person who uses the view, separated by spaces; `None` if decisions need
     /// no signature.
     pub signing_keys: Option<String>,
@@ -26,7 +29,10 @@ impl ConfigFacts {
     fn of(config: Config, person: &ListenerName) -> Self {
         let must_sign = !config.operators.is_empty();
         let signing_keys = must_sign.then(|| own_keys(&config, person));
-        Self { predictor: RetryPredictor::of(organism::gate(config).ok()), signing_keys }
+        let contracts = config.contracts.iter().filter(|contract| contract.role != Role::Client);
+        let callees = Some(contracts.map(|contract| contract.name.to_string()).collect());
+        let predictor = RetryPredictor::of(organism::gate(config).ok());
+        Self { predictor, callees, signing_keys }
     }
 }
 

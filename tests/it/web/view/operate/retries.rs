@@ -231,9 +231,16 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     let filtered = "/refused?reason=timeout&listener=holder";
     let list = view.page(filtered);
     assert!(list.contains("Retry these 2"), "{list}");
-    let other = text_of(&view.page("/refused?reason=other"));
+    let other = text_of(&view.page("/refused?reason=not-well-formed"));
     assert!(other.contains("No request that failed or was refused matches"), "{other}");
-    assert_eq!(view.get("/operate/retry-all?reason=other").status, 409);
+    assert_eq!(view.get("/operate/retry-all?reason=not-well-formed").status, 409);
+    // As the command, the page takes no misspelt value for one that nothing matches.
+    for (query, near) in [("reason=timeuot", "timeout"), ("listener=holdr", "holder")] {
+        let unknown = view.get(&format!("/refused?{query}"));
+        assert_eq!(unknown.status, 400, "{query}: {}", unknown.body);
+        let text = text_of(&unknown.body);
+        assert!(text.contains(&format!("did you mean `{near}`?")), "{query}: {text}");
+    }
 
     let link = view.link(filtered, "Retry these 2");
     let [page, second] = [view.page(&link), view.page(&link)];
@@ -386,7 +393,10 @@ fn a_read_only_view_shows_the_commands_and_retries_nothing() {
     }
 
     let view = ViewServer::start(&house, &[]);
-    let hostile = view.page("/refused?reason=%3Cscript%3E%27%3B+rm&listener=--all");
+    let hostile = view.get("/refused?reason=%3Cscript%3E%27%3B+rm&listener=--all");
+    assert_eq!(hostile.status, 400, "{}", hostile.body);
+    assert!(!hostile.body.contains("<script>'"), "{}", hostile.body);
+    let hostile = view.page("/refused?listener=%3Cscript%3E%27%3B+rm");
     assert!(!hostile.contains("<script>'"), "{hostile}");
     assert_eq!(recorded(&house, "hold"), 1);
     assert_eq!(running.stop(), Some(0));
