@@ -14,7 +14,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use crate::durable_file;
 use crate::file_lock::lock_within;
 use crate::ids::{Digest, Position};
-use crate::journal::sqlite::{DATABASE as JOURNAL_DATABASE, JournalReader, keep_plans};
+use crate::journal::sqlite::{
+    DATABASE as JOURNAL_DATABASE, JournalReader, keep_plans, require_room,
+};
 use crate::limits;
 
 use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, views};
@@ -184,6 +186,7 @@ fn connect(path: &Path) -> Result<Connection, Error> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
+        require_room(path)?;
         let db = Connection::open_with_flags(path, flags)?;
         db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
         keep_plans(&db)?;

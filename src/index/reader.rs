@@ -7,7 +7,9 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::ids::Position;
-use crate::journal::sqlite::{DATABASE as JOURNAL_DATABASE, JournalReader, keep_plans};
+use crate::journal::sqlite::{
+    DATABASE as JOURNAL_DATABASE, JournalReader, keep_plans, require_room,
+};
 use crate::limits;
 
 use super::Error;
@@ -407,6 +409,7 @@ fn has_reached(db: &Connection, last: Position) -> bool {
 
 fn connect(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    require_room(path).map_err(failed(path))?;
     let db = Connection::open_with_flags(path, flags).map_err(failed(path))?;
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT).map_err(failed(path))?;
     keep_plans(&db).map_err(failed(path))?;

@@ -9,6 +9,10 @@ use rustix::io::Errno;
 
 use crate::journal::Error;
 use crate::limits;
+use crate::mutant::mutant;
+
+use super::directory::DATABASE;
+use super::shared_memory::require_room;
 
 /// Maps an error of SQLite to an error of the journal. Distinguishes a broken journal from a file
 /// that is no journal: a file that is no database, or a database of another program.
@@ -67,6 +71,7 @@ pub fn keep_plans(db: &Connection) -> rusqlite::Result<()> {
 pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
+        require_room(path)?;
         let db = Connection::open_with_flags(path, flags)?;
         db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
         keep_plans(&db)?;
@@ -78,6 +83,32 @@ pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
         Err(error) if may_not_write(&error) => connect_immutable(path).unwrap_or(Err(error)),
         other => other,
     }
+}
+
+/// Opens the journal in directory `data` for writing. A write-ahead log is required.
+pub(super) fn connect_writer(data: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let file = data.join(DATABASE);
+    require_room(&file)?;
+    let db = Connection::open_with_flags(file, flags)?;
+    db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+    keep_plans(&db)?;
+    // A connection that is dropped after an error leaves the write-ahead log unchanged. Only a pump
+    // that stops as planned moves the log into the file.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        let unusable = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+        let detail = format!("the file system allows no write-ahead log (`{mode}`)");
+        return Err(rusqlite::Error::SqliteFailure(unusable, Some(detail)));
+    }
+
+    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;")?;
+    if mutant("skip-the-fsync") {
+        db.execute_batch("PRAGMA synchronous = OFF")?;
+    }
+
+    Ok(db)
 }
 
 /// Whether the error shows that SQLite could not create or write its shared-memory file.

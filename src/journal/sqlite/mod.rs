@@ -19,6 +19,7 @@ mod repair;
 mod resting_store;
 mod row;
 mod scan;
+mod shared_memory;
 mod snapshot;
 mod snapshot_start;
 mod stored_names;
@@ -62,6 +63,7 @@ pub use repair::TakenOut;
 pub(in crate::journal) use repair::{FILE_ENDS, TableRepair};
 pub use resting_store::RestingStore;
 pub use scan::{in_order, in_order_alone, scan, scan_alone};
+pub use shared_memory::require_room;
 pub(in crate::journal) use snapshot::remove as remove_snapshot;
 pub use snapshot::{
     DraftFiles, Snapshot, SnapshotDraft, SnapshotEvidence, SnapshotPlace, StoredState,

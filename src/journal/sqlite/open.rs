@@ -4,8 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::Connection;
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
@@ -25,10 +24,8 @@ use crate::journal::{
     Checkpoint, Error, EveryRecord, FORMAT, HashedRecord, KeyId, StateRecovery, TreeHeads,
     may_have_journal,
 };
-use crate::limits;
-use crate::mutant::mutant;
 
-use super::connect::keep_plans;
+use super::connect::connect_writer;
 use super::creation::create;
 use super::directory::{self, DATABASE, make};
 use super::directory_lock::DirectoryLock;
@@ -170,7 +167,8 @@ impl LockedJournalDir {
         reader.check_tables()?;
         reader.check_first_position()?;
         let file = self.data.join(DATABASE);
-        let db = connect(&self.data).map_err(write::failed_on(&file, "opening the journal"))?;
+        let db =
+            connect_writer(&self.data).map_err(write::failed_on(&file, "opening the journal"))?;
         // SQLite opens a file that this user may not write, and fails only when it writes.
         let failed = || write::failed_on(&file, "writing to the journal");
         let opened = FileIdentity::of(&file).map_err(Error::io(file.display().to_string()))?;
@@ -614,29 +612,6 @@ fn prove_rest(
         known.take(&sealed, heads);
         visit(sealed)
     })
-}
-
-pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(data.join(DATABASE), flags)?;
-    db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
-    keep_plans(&db)?;
-    // A connection that is dropped after an error leaves the write-ahead log unchanged. Only a pump
-    // that stops as planned moves the log into the file.
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
-    if mode != "wal" {
-        let unusable = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
-        let detail = format!("the file system allows no write-ahead log (`{mode}`)");
-        return Err(rusqlite::Error::SqliteFailure(unusable, Some(detail)));
-    }
-
-    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;")?;
-    if mutant("skip-the-fsync") {
-        db.execute_batch("PRAGMA synchronous = OFF")?;
-    }
-
-    Ok(db)
 }
 
 /// Returns the sealer, which makes the MACs of further commits. If a MAC of this host's key covers

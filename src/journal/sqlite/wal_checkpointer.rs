@@ -12,8 +12,7 @@ use rusqlite::Connection;
 
 use crate::journal::Error;
 
-use super::connect::is_disk_full;
-use super::open;
+use super::connect::{connect_writer, is_disk_full};
 
 /// Result of the last WAL checkpoint.
 pub enum WalCheckpointResult {
@@ -51,7 +50,7 @@ impl WalCheckpointer {
         // would wait for the checkpoint.
         let data = self.data.clone();
         let mover = std::thread::Builder::new().name("journal-log".to_owned());
-        let moving = mover.spawn(move || match open::connect(&data) {
+        let moving = mover.spawn(move || match connect_writer(&data) {
             Ok(db) => move_now(&db),
             Err(_) => WalCheckpointResult::NotBegun,
         });

@@ -11,11 +11,12 @@ use organism::index::{INDEX_DATABASE, IndexReader, IndexReaderPool};
 use organism::journal::Journal as _;
 use organism::journal::sqlite::DATABASE;
 
-use super::{Mounted, SMALL, skip};
+use super::{Mounted, SMALL, skip, succeeds};
 use crate::campaign::Campaign;
 use crate::index::first_build::researched;
 use crate::journal::Place;
 use crate::journal::script::{Script, research};
+use crate::nats::is_streamed;
 use crate::organism::{
     CONFIG, CommandOutput, House, alerts, numbered, say, snapshots, talk_reply, until,
 };
@@ -350,5 +351,48 @@ fn a_full_disk_beneath_a_snapshot_costs_that_snapshot_alone() {
     snapshots::decide(&house);
     until("a snapshot is made", || snapshots::snapshot(&house).filter(|at| *at != before));
     assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// SQLite leaves holes in the shared memory of a write-ahead log if the blocks of the file system
+/// are smaller than 4 KiB. On a full disk, a write to a hole ends the process with SIGBUS.
+#[test]
+fn a_full_disk_with_small_blocks_ends_no_command_with_a_signal() {
+    if is_streamed() {
+        return;
+    }
+    let house = House::with(SMALL);
+    let image = house.path("image");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let image = image.to_str().unwrap();
+    let made = succeeds("mkfs.ext4", &["-q", "-F", "-b", "1024", "-m", "0", image]);
+    let options = ["-t", "ext4", "-o", "loop", image];
+    let mounted = made.and_then(|()| Mounted::new(&options, &house.path("data")));
+    let _mounted = match mounted {
+        Ok(mounted) => mounted,
+        Err(reason) => return skip("a full disk with small blocks", &reason),
+    };
+    let sent = house.send_text(&numbered("ping", "1"), &["--key", "1"]);
+    assert_eq!(sent.out, pong("1"), "{sent:?}");
+
+    let filler = house.path("data/filler");
+    fill(&filler);
+    // SQLite needs only 8 of the 32 KiB for its file, and then writes to the holes.
+    let full = filler.metadata().unwrap().len();
+    let filler = File::options().write(true).open(filler).unwrap();
+    filler.set_len(full - (12 << 10)).unwrap();
+    filler.sync_all().unwrap();
+    house.write("ping.xml", numbered("ping", "2"));
+    let send = &["send", "--as", "desk", "--key", "2", "ping.xml"];
+    for command in [&["verify"][..], &["threads"], send] {
+        let refused = CommandOutput::from(house.command(command).output().unwrap());
+        assert_eq!(refused.code, Some(75), "{command:?}: {refused:?}");
+        assert!(refused.err.contains("no room to read"), "{command:?}: {refused:?}");
+    }
+
+    filler.set_len(0).unwrap();
+    filler.sync_all().unwrap();
+    let sent = house.send_text(&numbered("ping", "2"), &["--key", "2"]);
+    assert_eq!(sent.out, pong("2"), "{sent:?}");
     house.verified();
 }
