@@ -74,32 +74,63 @@ pub(super) fn is_signed_by(key: &str, signed: &[u8], signature: &str) -> bool {
 
 /// The host's signing key, from a file that only its owner may read.
 #[derive(Debug)]
-pub struct CheckpointKey(SigningKey);
+pub struct CheckpointKey {
+    signing: SigningKey,
+    is_stored: bool,
+}
 
 impl CheckpointKey {
     /// Reads the signing key from the file `key` in the directory `state`. If the file is missing,
-    /// creates it with a new key and the mode 0600.
+    /// creates it with a new key and the mode 0600. If another process creates the file at the same
+    /// time, returns the key of that process, because the key in the file is the one of this host.
     pub fn open(state: &Path) -> Result<Self, Error> {
-        let path = state.join("key");
-        if let Some(key) = Self::read_file(&path)? {
-            return Ok(key);
+        let key = Self::read_or_generate(state)?;
+        if key.is_stored || key.create(state)? {
+            return Ok(Self { is_stored: true, ..key });
         }
 
-        Self::create(&path)
+        let path = state.join("key");
+        let gone = || Error::io(key_file(&path))(ErrorKind::NotFound.into());
+        Self::read_file(&path)?.ok_or_else(gone)
     }
 
-    /// Creates the key file with a new key. If another process creates the file at the same time,
-    /// returns the key of that process, because the key in the file is the one of this host.
-    fn create(path: &Path) -> Result<Self, Error> {
-        let key = SigningKey::generate(&mut rand_core::OsRng);
-        let line = format!("{}\n", hex::encode(&key.to_bytes()));
-        let created = durable_file::create_whole_private(path, line.as_bytes());
-        if created.map_err(Error::io(key_file(path)))? {
-            return Ok(Self(key));
+    /// Reads the signing key as [`CheckpointKey::open`] does. If the file is missing, generates a
+    /// key that has no file before [`CheckpointKey::store`]. So a journal that is refused because
+    /// the key is missing does not leave another key in its place.
+    pub fn read_or_generate(state: &Path) -> Result<Self, Error> {
+        if let Some(key) = Self::read_file(&state.join("key"))? {
+            return Ok(key);
+        }
+        Ok(Self { signing: SigningKey::generate(&mut rand_core::OsRng), is_stored: false })
+    }
+
+    /// Writes a generated key to its file, and creates the directory `state` if it is missing. Does
+    /// nothing if the key has its file. Fails if another process has created the file meanwhile.
+    pub fn store(&mut self, state: &Path) -> Result<(), Error> {
+        if self.is_stored {
+            return Ok(());
         }
 
-        let gone = || Error::io(key_file(path))(ErrorKind::NotFound.into());
-        Self::read_file(path)?.ok_or_else(gone)
+        make_directory(state)?;
+        if !self.create(state)? {
+            let path = state.join("key");
+            return Err(Error::io(key_file(&path))(ErrorKind::AlreadyExists.into()));
+        }
+        self.is_stored = true;
+        Ok(())
+    }
+
+    /// Whether the key has its file. The key of a host without a file is not known to any record.
+    pub fn is_stored(&self) -> bool {
+        self.is_stored
+    }
+
+    /// Creates the key file in `state`. Returns false if the file exists.
+    fn create(&self, state: &Path) -> Result<bool, Error> {
+        let path = state.join("key");
+        let line = format!("{}\n", hex::encode(&self.signing.to_bytes()));
+        let created = durable_file::create_whole_private(&path, line.as_bytes());
+        created.map_err(Error::io(key_file(&path)))
     }
 
     /// Reads the signing key from the file `path`. Returns `None` if the file does not exist.
@@ -115,17 +146,17 @@ impl CheckpointKey {
                 "it is not 64 hexadecimal digits; restore it, or move it away for a new one",
             ))
         })?;
-        Ok(Some(Self(SigningKey::from_bytes(&seed))))
+        Ok(Some(Self { signing: SigningKey::from_bytes(&seed), is_stored: true }))
     }
 
     /// Returns the public key in hexadecimal.
     pub fn public(&self) -> String {
-        hex::encode(self.0.verifying_key().as_bytes())
+        hex::encode(self.signing.verifying_key().as_bytes())
     }
 
     /// Returns the key for MACs. It is derived from this signing key.
     pub fn mac(&self) -> MacKey {
-        MacKey::derive(self.0.as_bytes(), &self.public())
+        MacKey::derive(self.signing.as_bytes(), &self.public())
     }
 
     /// Reads the signing key from the file `key` in the directory `state`. Returns `None` if the
@@ -145,7 +176,7 @@ impl CheckpointKey {
 
     /// Returns the signature over `bytes`, in hexadecimal.
     pub(super) fn sign_bytes(&self, bytes: &[u8]) -> String {
-        hex::encode(&self.0.sign(bytes).to_bytes())
+        hex::encode(&self.signing.sign(bytes).to_bytes())
     }
 }
 
@@ -345,12 +376,15 @@ mod tests {
     #[test]
     fn a_key_that_another_process_creates_first_is_the_key_of_both() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("key");
         // Both processes have found no key.
-        let first = CheckpointKey::create(&path).unwrap();
-        let second = CheckpointKey::create(&path).unwrap();
-        assert_eq!(second.public(), first.public());
-        assert_eq!(CheckpointKey::open(directory.path()).unwrap().public(), first.public());
+        let state = directory.path();
+        let [mut first, mut second] =
+            [(); 2].map(|()| CheckpointKey::read_or_generate(state).unwrap());
+        assert!(!first.is_stored() && !state.join("key").exists());
+        first.store(state).unwrap();
+        assert_eq!(CheckpointKey::open(state).unwrap().public(), first.public());
+        assert!(second.store(state).is_err(), "another key is in the file");
+        assert_eq!(CheckpointKey::open(state).unwrap().public(), first.public());
     }
 
     #[test]

@@ -216,6 +216,7 @@ impl ProvedFile {
             None if self.known.is_old && accept.without_mac => Ok(()),
             None if self.known.is_old => Err(Error::WithoutMac { path, records: last }),
             Some((at, mac)) if at == last && mac.key() != ours => {
+                let ours = key.is_stored().then_some(ours);
                 Err(Error::OtherKey { path, theirs: mac.key(), ours, lost })
             }
             _ => Err(Error::Uncovered { path, first: Position(covered.0 + 1), last, lost }),

@@ -302,12 +302,14 @@ pub enum Error {
     WithoutMac { path: String, records: Position },
     /// The journal ends with a MAC that was made with the key of another host.
     #[error(
-        "the journal {path} ends with a MAC of the key {theirs}, and this host has the key {ours}: \
-         put that key back into the state directory, or accept what stands there under this one \
-         with `organism repair {}`",
+        "the journal {path} ends with a MAC of the key {theirs}, and this host has {}: put that key \
+         back into the state directory, or accept what stands there under {} with `organism repair \
+         {}`",
+        own_key(*ours),
+        if ours.is_some() { "this one" } else { "a new one" },
         flags(*lost)
     )]
-    OtherKey { path: String, theirs: KeyId, ours: KeyId, lost: bool },
+    OtherKey { path: String, theirs: KeyId, ours: Option<KeyId>, lost: bool },
     /// Records at the end of the journal were changed, or were not written by a pump of this host.
     #[error(
         "the records from {first} to {last} of the journal {path} are covered by no MAC: no pump \
@@ -411,6 +413,11 @@ pub fn at_position(position: u64) -> String {
         0 => String::new(),
         position => format!(" at position {position}"),
     }
+}
+
+/// Returns the key of this host for an error message; `None` if this host has no key yet.
+fn own_key(ours: Option<KeyId>) -> String {
+    ours.map_or_else(|| "no key".to_owned(), |ours| format!("the key {ours}"))
 }
 
 /// Returns the flags of `organism repair` that accept another key. If `lost` is set, they also

@@ -14,6 +14,7 @@ use super::{
     exporter, open_control_socket, open_journal, project, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
+use crate::durable_file;
 use crate::ids::ListenerName;
 use crate::journal::{self, jetstream};
 use crate::limits;
@@ -36,7 +37,7 @@ impl Organism {
         on_wait: impl FnOnce(&str),
     ) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
-        project::begin(&config.directories(), false)?;
+        bind_directories(&config, StartPurpose::Service).await?;
         let _announcement = Announcement::make(&config.data)?;
         let mut on_wait = Some(on_wait);
         // On JetStream, a pump of another host may hold the lease while a command only tries to
@@ -101,7 +102,7 @@ impl Organism {
         // A command's organism ends with the command, and would leave a scheduled run unfinished.
         let runs_schedules = config.runs_schedules && !for_command;
         let config = Arc::new(Config { runs_schedules, ..with_core_words(config)? });
-        project::begin(&config.directories(), false)?;
+        bind_directories(&config, purpose).await?;
         let presence = if for_command { Some(CommandPresence::take(&config.data)?) } else { None };
 
         let mut core = core(&config);
@@ -159,6 +160,24 @@ impl Organism {
         self.control = Some(open_control_socket(&self.config, context)?);
         Ok(())
     }
+}
+
+/// Binds the directories to their project. Refuses a start without a data directory if a journal with
+/// acknowledged records was there, before a new directory takes the place of the one that was moved
+/// away. A journal on JetStream is copied again.
+async fn bind_directories(config: &Config, purpose: StartPurpose) -> Result<(), Error> {
+    let is_embedded = matches!(config.storage, StorageConfig::Embedded);
+    if is_embedded && !durable_file::may_exist(&config.data) {
+        let refused = journal::refuse_lost_file(&config.data, &config.state);
+        if purpose == StartPurpose::Service
+            && let Err(error) = &refused
+        {
+            alerts::report_failed_start(config, error).await;
+        }
+        refused?;
+    }
+
+    Ok(project::begin(&config.directories(), false)?)
 }
 
 /// Starts a task that reports the position of this machine's projection, which is a copy of the

@@ -68,12 +68,20 @@ pub fn hold(data: &Path, state: &Path) -> Result<[DirectoryLock; 2], Error> {
 }
 
 impl LockedJournalDir {
+    /// Locks `data`, and creates the state directory and this host's key if they are missing.
     pub fn begin(data: &Path, state: &Path) -> Result<Self, Error> {
-        for directory in [data, state] {
-            make(directory)?;
-        }
+        make(state)?;
+        let mut opening = Self::lock(data, state)?;
+        opening.key.store(state)?;
+        Ok(opening)
+    }
+
+    /// Locks `data`, and leaves the state directory as it is: a host without a key gets its key only
+    /// once the journal is accepted.
+    fn lock(data: &Path, state: &Path) -> Result<Self, Error> {
+        make(data)?;
         let lock = DirectoryLock::take(data)?;
-        let key = CheckpointKey::open(state)?;
+        let key = CheckpointKey::read_or_generate(state)?;
         Ok(Self {
             data: data.to_owned(),
             state: state.to_owned(),
@@ -156,7 +164,7 @@ impl LockedJournalDir {
     /// Reads and verifies as [`LockedJournalDir::prove`] does. If `base` is given, reads only the
     /// records after its snapshot.
     pub(super) fn prove_from(
-        self,
+        mut self,
         base: Option<SnapshotEvidence>,
         purpose: OpenPurpose,
         accept: OperatorAcceptance,
@@ -205,6 +213,7 @@ impl LockedJournalDir {
             }
         }
 
+        self.key.store(&self.state)?;
         if purpose == OpenPurpose::Write {
             // If the operator accepts another key, the file names that key until the action is
             // recorded: a crash before that leaves the journal as it was.
@@ -363,13 +372,14 @@ impl SqliteJournal {
         accept: OperatorAcceptance,
         recovery: &mut dyn StateRecovery,
     ) -> Result<Self, Error> {
-        let mut opening = LockedJournalDir::begin(data, state)?.with_copies(copies);
+        let mut opening = LockedJournalDir::lock(data, state)?.with_copies(copies);
         let (journal, set_aside) = match opening.make_room(accept)? {
             JournalPlace::Free { set_aside } => {
                 if !accept.loss {
                     refuse_lost_file(data, state)?;
                 }
                 let journal = Uuid::now_v7();
+                opening.key.store(state)?;
                 opening.create(journal, None)?;
                 (journal, set_aside)
             }

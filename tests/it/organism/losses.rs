@@ -11,6 +11,7 @@ use organism::thread::Input;
 use super::kill::torture;
 use super::proof::{answered, copy, forge, last, sql};
 use super::{CommandOutput, ECHO_CONFIG, House, say};
+use crate::nats::is_streamed;
 
 /// Removes the journal file with its log.
 fn remove_journal(house: &House) {
@@ -235,4 +236,30 @@ fn records_that_are_taken_out_overwrite_no_earlier_file() {
     assert_eq!(repair(&house).code, Some(0));
     assert_eq!(std::fs::read_to_string(file("")).unwrap(), "earlier evidence");
     assert_eq!(std::fs::read_to_string(file("-2")).unwrap().lines().count(), 1);
+}
+
+/// A directory that was moved away can be moved back: a refused start makes nothing in its place.
+#[test]
+fn a_refused_start_makes_nothing_in_the_place_of_what_was_moved_away() {
+    if is_streamed() {
+        return;
+    }
+    let house = House::with(ECHO_CONFIG);
+    let send = |key: &str| house.send_text(&say("hello"), &["--key", key]);
+    assert_eq!(send("one").code, Some(0));
+    let cases = [
+        (house.state(), 5, "this host has no key: put that key back"),
+        (house.data(), 4, "is gone"),
+    ];
+    for (directory, code, part) in cases {
+        let away = house.path("away");
+        std::fs::rename(&directory, &away).unwrap();
+        let refused = send("two");
+        assert_eq!(refused.code, Some(code), "{refused:?}");
+        assert!(refused.err.contains(part), "{refused:?}");
+        assert!(!directory.exists(), "{}", directory.display());
+        std::fs::rename(&away, &directory).unwrap();
+    }
+    assert_eq!(send("two").code, Some(0));
+    house.verified();
 }
