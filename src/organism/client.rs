@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::access::refuse_hosted_start;
@@ -12,7 +14,7 @@ use crate::config::{Config, StorageConfig};
 use crate::journal;
 use crate::limits;
 use crate::service::handshake::Handshake;
-use crate::service::{ServiceClient, ServiceTransport, SocketTransport, announcement};
+use crate::service::{ServiceClient, ServiceTransport, SocketTransport, announcement, socket_path};
 
 pub struct OrganismClient {
     service: ServiceClient,
@@ -122,10 +124,7 @@ impl OrganismClient {
                         tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                         continue;
                     }
-                    let holder = format!(
-                        "{holder}, which takes no requests from here, maybe because it is \
-                         stopping or runs on another machine; try again, or run the command there"
-                    );
+                    let holder = format!("{holder}, {}", why_unreachable(&config.data));
                     return Err(Error::Journal(journal::Error::InUse { path, holder }));
                 }
                 started => return Ok(started?.into()),
@@ -156,5 +155,41 @@ impl OrganismClient {
             Some(organism) => organism.stop_when_served("the command is done", stop).await,
             None => Ok(()),
         }
+    }
+}
+
+/// Returns why the holder of the journal in `data` takes no requests from here, and what to do.
+fn why_unreachable(data: &Path) -> String {
+    let socket = socket_path(data);
+    let found = std::fs::symlink_metadata(&socket);
+    if found.is_ok_and(|found| !found.file_type().is_socket()) {
+        return format!(
+            "which takes no requests, because {} is no socket: remove it, and the organism makes \
+             its socket again within seconds",
+            socket.display()
+        );
+    }
+
+    "which takes no requests from here, maybe because it is stopping or runs on another machine; \
+     try again, or run the command there"
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_took_the_place_of_the_socket_is_named() {
+        let data = tempfile::tempdir().unwrap();
+        let socket = socket_path(data.path());
+        assert!(why_unreachable(data.path()).contains("maybe because it is stopping"));
+        std::fs::create_dir(&socket).unwrap();
+        let why = why_unreachable(data.path());
+        assert!(why.contains(&format!("{} is no socket: remove it", socket.display())), "{why}");
+
+        std::fs::remove_dir(&socket).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(why_unreachable(data.path()).contains("maybe because it is stopping"));
     }
 }

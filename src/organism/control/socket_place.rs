@@ -1,7 +1,7 @@
 //! The file of the control socket: its creation, its restoration after a removal, and its end.
 
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -25,8 +25,8 @@ pub(super) struct SocketPlace {
 #[derive(Default)]
 struct PlaceState {
     is_closed: bool,
-    /// Whether the last attempt to restore the socket failed. Only the first of consecutive
-    /// failures is logged.
+    /// Whether the last check found the socket missing or replaced, and could not restore it. Only
+    /// the first of consecutive failures is logged.
     has_failed: bool,
 }
 
@@ -41,14 +41,33 @@ impl SocketPlace {
     }
 
     /// Opens the socket again if its file is missing. Otherwise, returns `None`: a file at the path
-    /// stays as it is, also if another process made it.
+    /// stays as it is, also if another process made it. Logs a file that is no socket, because
+    /// commands reach nothing through it.
     pub fn restore(&self) -> Option<UnixListener> {
         let mut state = locked(&self.state);
-        if state.is_closed || !self.is_missing() {
+        if state.is_closed {
             return None;
         }
 
         let path = self.path.display();
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(found) if found.file_type().is_socket() => {
+                state.has_failed = false;
+                return None;
+            }
+            Ok(_) => {
+                if !std::mem::replace(&mut state.has_failed, true) {
+                    tracing::error!(
+                        "something else took the place of the control socket {path}, so no \
+                         command reaches this organism: remove it, and the socket is made again"
+                    );
+                }
+                return None;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_in_place() => {}
+            Err(_) => return None,
+        }
+
         match bind_new(&self.path) {
             Ok(listener) => {
                 state.has_failed = false;
@@ -67,12 +86,6 @@ impl SocketPlace {
                 None
             }
         }
-    }
-
-    /// Whether the socket's directory is still in its place and has no file with the socket's name.
-    fn is_missing(&self) -> bool {
-        let found = std::fs::symlink_metadata(&self.path);
-        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && self.is_in_place()
     }
 
     /// Whether the socket's directory is still in its place.
@@ -174,6 +187,11 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", &path).unwrap();
         assert!(place.restore().is_none());
         assert!(path.is_symlink());
+        assert!(locked(&place.state).has_failed, "it is logged once");
+
+        std::fs::remove_file(&path).unwrap();
+        let _listener = place.restore().expect("the socket is missing");
+        assert!(!locked(&place.state).has_failed);
     }
 
     #[tokio::test]
