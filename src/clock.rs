@@ -17,9 +17,17 @@ impl Time {
     /// Reads the system clock. Pure code, such as the core of the pump, must not call this
     /// function, but gets the time as an argument.
     pub fn now() -> Self {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now = Self(since.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
+        let now = match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+            Ok(since) => Self(0).plus(since),
+            Err(before) => Self(0).minus(before.duration()),
+        };
         Self(now.0.saturating_add(skew()))
+    }
+
+    /// Whether this instant is before 1970. The ids of messages and journals begin with the time,
+    /// and no such id exists for an instant before 1970.
+    pub fn is_before_epoch(self) -> bool {
+        self.0 < 0
     }
 
     pub fn plus(self, by: Duration) -> Self {

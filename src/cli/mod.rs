@@ -105,12 +105,14 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::bus::nats::AGENT_PROTOCOL_VERSION;
 use crate::bus::process::use_this_program;
+use crate::clock::Time;
 use crate::journal;
 use crate::pump::core::CORE_VERSION;
 use crate::service::encoding;
 use crate::xml::invisible_characters::{hidden, is_hidden};
 use deferred_args::DeferredArgs;
 pub use exit::CommandExit;
+use exit::CommandFailure;
 
 /// Text that `--version` prints after the name of the program.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -244,7 +246,10 @@ pub fn main() -> ExitCode {
     log();
     use_this_program();
     let code = match CommandLine::try_parse() {
-        Ok(command) => command.verb.run().unwrap_or_else(|error| exit::report(&error)),
+        Ok(command) => {
+            let done = require_clock().and_then(|()| command.verb.run());
+            done.unwrap_or_else(|error| exit::report(&error))
+        }
         Err(error) => show_help(&error),
     };
     // The organisms of the command have stopped, and the end of the runtime may take a while.
@@ -254,6 +259,19 @@ pub fn main() -> ExitCode {
     let code = output::finish(code);
     stderr_queue::finish();
     code
+}
+
+/// Fails if the system clock is before 1970, because no id can be made then.
+fn require_clock() -> anyhow::Result<()> {
+    let now = Time::now();
+    if !now.is_before_epoch() {
+        return Ok(());
+    }
+    let text = format!(
+        "the clock of this machine is before 1970, at {now}: set it, for example with a time \
+         server, and run the command again; nothing was done"
+    );
+    Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
 /// Prints a help text, the version, or an error in the arguments, for a command line that runs no

@@ -71,6 +71,18 @@ fn a_clock_that_is_set_forward_ends_no_attempt_and_is_on_record() {
 }
 
 #[test]
+fn a_clock_before_1970_is_refused_before_anything_is_made() {
+    let house = house();
+    house.write("say.xml", super::say("early"));
+    set_clock(&house, -100 * 365 * 24 * HOUR_MICROS);
+    let send = skewed(&house, house.command(&["send", "say.xml"])).output().unwrap();
+    let refused = super::CommandOutput::from(send);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("is before 1970, at 19"), "{refused:?}");
+    assert!(!house.data().exists());
+}
+
+#[test]
 fn the_age_of_a_checkpoint_grows_while_the_records_are_ahead_of_the_clock() {
     let house = House::with(&listening(CONFIG));
     set_clock(&house, 2 * HOUR_MICROS);
