@@ -1,4 +1,4 @@
-//! Opens a journal's file for reading, and explains why a file cannot be used.
+//! Opens a journal's file for reading or writing, and explains why a file cannot be used.
 
 use std::path::Path;
 
