@@ -109,7 +109,7 @@ impl Drop for NewFiles {
 fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> CommandFailure {
     let path = path.display();
     let text = format!("cannot {verb} {path}: {error}; no file of this command was kept");
-    CommandFailure::new(exit::of_io(error), text)
+    CommandFailure::new(exit::of_written_file(error), text)
 }
 
 #[cfg(test)]
@@ -123,6 +123,7 @@ mod tests {
     fn a_full_disk_is_named_as_a_reason_to_try_again() {
         let exit_of = |kind: ErrorKind| cannot("write", Path::new("a"), &Error::from(kind)).exit;
         assert_eq!(exit_of(ErrorKind::StorageFull), CommandExit::TryAgain);
+        assert_eq!(exit_of(ErrorKind::PermissionDenied), CommandExit::Usage);
         assert_eq!(exit_of(ErrorKind::PermissionDenied), CommandExit::Unavailable);
     }
 }

@@ -1,8 +1,9 @@
 //! The file that a command writes its output to. The file appears with its whole content, so that a
 //! command that fails leaves an earlier file as it was.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Result, Write};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -30,15 +31,18 @@ struct FileNames {
 
 impl OutputFile {
     /// Creates the file with a temporary name, in the directory of the file `path`. Fails if an
-    /// earlier file with the name `path` may not be written. The file gets the permissions of the
-    /// earlier one.
+    /// earlier file with the name `path` may not be written. The file gets the owner and the
+    /// permissions of the earlier one.
     pub fn create(path: &Path) -> Result<Self> {
         let earlier = match std::fs::metadata(path) {
             Ok(metadata) => Some(metadata),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        if is_open_file(path) || earlier.as_ref().is_some_and(|earlier| !earlier.is_file()) {
+        let is_special = earlier.as_ref().is_some_and(|earlier| !earlier.is_file());
+        // A link to a file that is not there yet stays, too.
+        let leads_on = earlier.is_none() && path.is_symlink();
+        if is_open_file(path) || is_special || leads_on {
             return Ok(Self { file: File::create(path)?, names: None });
         }
 
@@ -54,22 +58,21 @@ impl OutputFile {
         let mut unfinished = whole.clone().into_os_string();
         unfinished.push(format!(".{}.part", Uuid::now_v7().simple()));
         let unfinished = PathBuf::from(unfinished);
-        let file = File::create_new(&unfinished)?;
+        let file = create_beside(&unfinished, earlier.is_some())?;
         let created = Self { file, names: Some(FileNames { unfinished, whole }) };
-        if let Some(earlier) = earlier {
-            created.file.set_permissions(earlier.permissions())?;
+        if let Some(earlier) = &earlier {
+            keep_access(&created.file, earlier)?;
         }
         Ok(created)
     }
 
-    /// Makes the file durable, and gives it its name in place of an earlier file.
+    /// Gives the file its name in place of an earlier file, after its content is durable.
     pub fn finish(mut self) -> Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
         self.file.sync_all()?;
         std::fs::rename(&names.unfinished, &names.whole)?;
-        let synced = durable_file::sync_parent(&names.whole);
         self.names = None;
-        synced
+        Ok(())
     }
 }
 
@@ -91,6 +94,29 @@ impl Drop for OutputFile {
             note!("{} could not be removed again: {error}", unfinished.display());
         }
     }
+}
+
+/// Creates the file `unfinished`, which does not exist yet. With `is_private`, only this user may
+/// open it. The error names the directory.
+fn create_beside(unfinished: &Path, is_private: bool) -> Result<File> {
+    let mode = if is_private { 0o600 } else { 0o666 };
+    let created = OpenOptions::new().write(true).create_new(true).mode(mode).open(unfinished);
+    created.map_err(|error| {
+        let directory = unfinished.parent().unwrap_or(unfinished).display();
+        Error::new(error.kind(), format!("{error} (in the directory {directory})"))
+    })
+}
+
+/// Gives `file` the owner, the group and the permissions of `earlier`.
+fn keep_access(file: &File, earlier: &Metadata) -> Result<()> {
+    let created = file.metadata()?;
+    if (created.uid(), created.gid()) != (earlier.uid(), earlier.gid()) {
+        fchown(file, Some(earlier.uid()), Some(earlier.gid())).map_err(|error| {
+            let text = format!("the new file cannot have the owner of the earlier one: {error}");
+            Error::new(error.kind(), text)
+        })?;
+    }
+    file.set_permissions(earlier.permissions())
 }
 
 /// Whether `path` names a file that this process has open. It may be a regular file, to which
@@ -135,6 +161,11 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(link.is_symlink());
+
+        // The link leads to a file that is not there.
+        std::fs::remove_file(&path).unwrap();
+        written(&link).finish().unwrap();
+        assert!(link.is_symlink() && path.is_file());
 
         written(&directory.path().join("new")).finish().unwrap();
         assert_eq!(names_in(directory.path()), ["file", "link", "new"]);

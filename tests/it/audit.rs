@@ -425,7 +425,7 @@ fn an_export_replaces_its_file_when_it_is_complete() {
     let last = "UPDATE step SET position = ?1 WHERE position = ?2";
     journal.execute(last, [9, 7]).unwrap();
     let broken = to_file();
-    assert_ne!(broken.status.code(), Some(0), "{broken:?}");
+    assert_eq!(broken.status.code(), Some(4), "{broken:?}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "an earlier export");
     assert_eq!(names(), before, "nothing is left of the export that failed");
 

@@ -4,7 +4,7 @@
 
 use crate::contract::{Contracts, WORKFLOW_NAMESPACE};
 use crate::ids::{ListenerName, PayloadName};
-use crate::schema::{PayloadDescription, PayloadParameter, Schemas};
+use crate::schema::{PayloadDescription, PayloadParameter, SHORT_FORM_NAMESPACE, Schemas};
 use crate::xml::shape::QName;
 
 use super::super::definition::{
@@ -97,7 +97,7 @@ fn check_element(
     );
     let description = schemas.describe(&call.payload);
     let help = if description.text.is_some() {
-        text_help(&wanted.local)
+        text_help(&call.payload)
     } else if description.parameters.is_empty() {
         format!(
             "select it from an input or an output that a schema declares with `{}`",
@@ -112,11 +112,17 @@ fn check_element(
     problems.add(DefinitionFault::UnknownPayload, expression.place, message, help);
 }
 
-/// Returns the help for a goal that should call with the payload `local`, a text.
-fn text_help(local: &str) -> String {
+/// Returns the help for a goal that should call with `payload`, a text.
+fn text_help(payload: &PayloadName) -> String {
+    let local = &payload.local;
+    let declare = if *payload.namespace == *SHORT_FORM_NAMESPACE {
+        format!(", or declare it with a child, as in {local} = {{ text = \"text\" }}")
+    } else {
+        String::new()
+    };
     format!(
         "`{local}` is a text, which no table gives: select a whole `{local}` from an input or an \
-         output of this name, or declare it with a child, as in {local} = {{ text = \"text\" }}"
+         output of this name{declare}"
     )
 }
 
@@ -148,7 +154,7 @@ fn empty_text(
     let is_table = matches!(call.with, Mapping::Fields(_));
     let is_empty = is_table && description.text.is_some() && description.default.is_none();
     let local = &call.payload.local;
-    is_empty.then(|| format!("{place} sends an empty `{local}`; {}", text_help(local)))
+    is_empty.then(|| format!("{place} sends an empty `{local}`; {}", text_help(&call.payload)))
 }
 
 /// Returns a warning for each decimal field of a payload if XPath computes the value of the field.
@@ -258,7 +264,7 @@ pub(super) fn check_fields(
             let message = format!("`{local}` of `{}` has no `{key}`", name.value);
             let known = keys.iter().map(String::as_str);
             let help = if text.is_some() && !key.starts_with('@') {
-                text_help(local)
+                text_help(payload)
             } else {
                 near_or(key, known, "it has neither children nor attributes")
             };
