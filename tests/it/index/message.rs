@@ -265,7 +265,7 @@ fn an_id_that_names_no_message_is_an_error_that_says_what_to_do() {
 
     let nowhere = Place::new();
     let error = refused(&nowhere, &[&unknown], 69);
-    assert!(error.contains("--data DIR"), "{error}");
+    assert!(error.contains("--data takes the directory of a journal"), "{error}");
 }
 
 /// A message with a redacted payload is shown without the payload, but with its digest.
