@@ -131,7 +131,7 @@ pub async fn run(
         }
         let verdict = trial.check(*check, request, judge).await;
         // An answer that was refused makes the check fail in which it arrived.
-        let verdict = verdict.and_then(|()| trial.harness.check_refused_answers());
+        let verdict = verdict.and_then(|()| trial.check_refused_answers());
         done(check.claim().to_owned(), verdict);
     }
 
@@ -286,6 +286,17 @@ impl ListenerTrial {
             }
             Ok(None) => Err("the host is gone".to_owned()),
         }
+    }
+
+    /// Returns an error if the host has refused an answer of the program. Removes the events that
+    /// have arrived, so the program must be restarted before the next delivery.
+    fn check_refused_answers(&mut self) -> Result<(), String> {
+        while let Ok(event) = self.events.try_recv() {
+            if let HostEvent::Stray(named) = event {
+                return Err(self.stray_description(&named));
+            }
+        }
+        self.harness.check_refused_answers()
     }
 
     /// Describes an answer that names the attempt `named`, which is not the attempt in progress.

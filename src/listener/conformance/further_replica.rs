@@ -1,5 +1,6 @@
 //! The check that replicas on NATS share their deliveries, by the queue group of their name.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use tokio::time::sleep;
 
 use super::{ASK_AGAIN, ListenerTrial, MissingOutcome, PayloadJudge, TrialRequest, tested};
 use crate::bus::nats::{ListenerSubjects, NatsConnection};
-use crate::nats::{Client, Message, Subscriber};
+use crate::nats::{Message, Subscriber};
 
 /// Maximum deliveries until the program under test must have got one. The server selects a replica
 /// at random for each delivery.
@@ -18,12 +19,18 @@ const SHARED_DELIVERIES: usize = 20;
 /// A replica beside the program under test, in the queue group that the program must join. It
 /// acknowledges each delivery.
 pub(super) struct FurtherReplica {
-    client: Client,
+    wire: Arc<NatsConnection>,
     deliveries: Subscriber,
+    /// All messages to reply subjects, also from this replica.
+    answers: Subscriber,
+    /// Reply subjects of the deliveries that this replica took.
+    taken: HashSet<String>,
+    /// Number of messages that have arrived on the subjects in `taken`.
+    answered: usize,
 }
 
 impl FurtherReplica {
-    /// Returns when the server has the subscription of the replica.
+    /// Returns when the server has the subscriptions of the replica.
     ///
     /// The replica uses the connection of the host. So a delivery to the replica arrives before any
     /// answer to this delivery.
@@ -35,15 +42,29 @@ impl FurtherReplica {
         let group = tested().as_str().to_owned();
         let deliveries = client.queue_subscribe(subjects.deliveries(), group).await;
         let deliveries = deliveries.map_err(|e| e.to_string())?;
+        let answers = client.subscribe(subjects.answers()).await.map_err(|e| e.to_string())?;
         wire.send_and_confirm().await;
-        Ok(Self { client, deliveries })
+        let wire = Arc::clone(wire);
+        Ok(Self { wire, deliveries, answers, taken: HashSet::new(), answered: 0 })
     }
 
-    async fn acknowledge(&self, delivery: Message) {
+    async fn acknowledge(&mut self, delivery: Message) {
         // If the message is lost, the delivery has no outcome, and the check fails.
         if let Some(reply) = delivery.reply {
-            self.client.publish(reply, "".into()).await.ok();
+            self.taken.insert(reply.to_string());
+            self.wire.client().publish(reply, "".into()).await.ok();
         }
+    }
+
+    /// Returns an error if another program has answered a delivery that this replica took, or has
+    /// sent a sign of life for it. This replica sends one message to each reply subject.
+    async fn check_not_taken_twice(&mut self) -> Result<(), String> {
+        // After the round trip, all messages have arrived that the host may have reported.
+        self.wire.send_and_confirm().await;
+        while let Some(Some(message)) = self.answers.next().now_or_never() {
+            self.answered += usize::from(self.taken.contains(message.subject.as_str()));
+        }
+        if self.answered > self.taken.len() { Err(TAKEN_TWICE.to_owned()) } else { Ok(()) }
     }
 }
 
@@ -51,9 +72,9 @@ impl ListenerTrial {
     /// Checks that each delivery reaches either the program under test or a further replica. The
     /// check has passed once the program alone has answered a delivery.
     ///
-    /// If all deliveries reach the further replica, waits for an answer of the program to any of
-    /// them. Such an answer is refused. If none arrives, the program is in the queue group: servers
-    /// of a cluster prefer replicas that are connected to the same server as the host.
+    /// If all deliveries reach the further replica, waits for a message of the program about any of
+    /// them. If none arrives, the program is in the queue group: servers of a cluster prefer
+    /// replicas that are connected to the same server as the host.
     pub(super) async fn shared(
         &mut self,
         request: &TrialRequest,
@@ -64,16 +85,17 @@ impl ListenerTrial {
         let mut replica = replica?;
 
         for _ in 0..SHARED_DELIVERIES {
-            let has_taken = self.deliver_to_either(&mut replica, request).await?;
-            self.check_not_taken_twice()?;
-            if !has_taken {
+            let has_taken = self.deliver_to_either(&mut replica, request).await;
+            // This is also the reason if the delivery failed because of a refused answer.
+            replica.check_not_taken_twice().await?;
+            if !has_taken? {
                 return Ok(());
             }
         }
 
         let until = Instant::now() + self.patience;
         while Instant::now() < until {
-            self.check_not_taken_twice()?;
+            replica.check_not_taken_twice().await?;
             sleep(ASK_AGAIN).await;
         }
         Ok(())
@@ -102,10 +124,6 @@ impl ListenerTrial {
         replica.acknowledge(delivery).await;
         outcome.await.map_err(MissingOutcome::reason)?;
         Ok(true)
-    }
-
-    fn check_not_taken_twice(&self) -> Result<(), String> {
-        self.harness.check_refused_answers().map_err(|_| TAKEN_TWICE.to_owned())
     }
 }
 

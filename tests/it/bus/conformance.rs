@@ -136,7 +136,10 @@ fn the_kits_of_programs_pass_every_check_and_those_of_previews() {
     }
 }
 
-/// Each listener answers every delivery with a valid payload, but not as the protocol requires.
+const SHARES: &str = "shares its deliveries";
+const JOIN_GROUP: &str = "subscribe to the deliveries in the queue group";
+
+/// Each listener answers deliveries with a valid payload, but not as the protocol requires.
 #[test]
 fn a_listener_on_nats_that_answers_twice_or_outside_of_its_queue_group_fails() {
     let address = shared().address();
@@ -147,7 +150,9 @@ fn a_listener_on_nats_that_answers_twice_or_outside_of_its_queue_group_fails() {
     let program = script("stock.py");
     let cases = [
         ("twice", "answers two requests in a row", "publish one message for each delivery"),
-        ("other-group", "shares its deliveries", "subscribe to the deliveries in the queue group"),
+        ("other-group", SHARES, JOIN_GROUP),
+        ("other-group-named", SHARES, JOIN_GROUP),
+        ("other-group-heartbeats", SHARES, JOIN_GROUP),
     ];
     let fails = |(manner, claim, found): (&str, &str, &str)| {
         let python = python.get_program().to_str().unwrap();
