@@ -270,12 +270,14 @@ impl InFlightTable {
         }
     }
 
-    /// Records a heartbeat, which is also a sign of life of the replica. Returns the attempt of the
+    /// Records a heartbeat, which is also a sign of life of the replica: it extends the lease that
+    /// applies to the attempt, even if this lease is no longer announced. Returns the attempt of the
     /// heartbeat, or `None` if this attempt is not in flight.
     pub fn record_heartbeat(&mut self, token: AttemptToken, now: Instant) -> Option<AttemptKey> {
         let attempt = self.attempts.get_mut(&token)?;
         attempt.is_acknowledged = true;
-        if let Some(lease) = attempt.own_lease.or(self.leases.largest()) {
+        let granted = attempt.lives_until.map(|_| attempt.lease);
+        if let Some(lease) = attempt.own_lease.or(self.leases.largest()).or(granted) {
             attempt.lives(lease, now);
         }
         Some(attempt.key)
@@ -313,9 +315,17 @@ impl InFlightTable {
 
     /// Checks whether the longest lease that a replica has announced is still in use. Returns true
     /// if the host must now ping the replicas, so that they announce their leases again. Forgets
-    /// the longest lease if no replica announces it again within [`limits::NATS_LEASE_SURVEY`].
+    /// the longest lease if no replica announces it again within [`limits::NATS_LEASE_SURVEY`]. If
+    /// no replica announces any lease, only attempts with a keep-alive still have one.
     pub fn survey_leases(&mut self, now: Instant) -> bool {
-        self.leases.survey(now)
+        let was_announced = self.leases.largest().is_some();
+        let is_ping_due = self.leases.survey(now);
+        if was_announced && self.leases.largest().is_none() {
+            let all = self.attempts.values_mut();
+            all.filter(|attempt| attempt.own_lease.is_none())
+                .for_each(|attempt| attempt.lives_until = None);
+        }
+        is_ping_due
     }
 
     /// Returns the call and the number of the attempt with this token. Returns `None` if no such
@@ -682,14 +692,22 @@ mod tests {
         assert!(in_flight.survey_leases(now + LEASE), "the replicas are pinged");
 
         let surveyed = now + LEASE + limits::NATS_LEASE_SURVEY;
+        // These attempts are out when the survey ends. Only the second one has a lease of its own.
+        let before = surveyed - LEASE / 2;
+        in_flight.take(2, key(2), 1, before);
+        in_flight.take(3, key(3), 1, before);
+        in_flight.lives(3, LEASE, before);
         in_flight.survey_leases(surveyed);
         in_flight.looked = surveyed;
-        in_flight.take(2, key(2), 1, surveyed);
-        assert_eq!(overdue(&mut in_flight, 1, surveyed, LEASE * 3), []);
+        in_flight.take(4, key(4), 1, surveyed);
+        assert_eq!(overdue(&mut in_flight, 1, surveyed, LEASE * 3), [key(3)]);
 
         // A replica that leases its deliveries returns.
-        in_flight.leases(Some(LEASE), surveyed + LEASE * 3);
-        assert_eq!(overdue(&mut in_flight, 1, surveyed + LEASE * 3, LEASE), [key(2)]);
+        let returned = surveyed + LEASE * 3;
+        in_flight.leases(Some(LEASE), returned);
+        let mut ended = overdue(&mut in_flight, 1, returned, LEASE);
+        ended.sort();
+        assert_eq!(ended, [key(2), key(4)]);
     }
 
     /// A replica that has renewed its lease and is gone shows nothing about the other replicas.
@@ -729,6 +747,18 @@ mod tests {
         in_flight.take(1, key(1), 1, now);
         assert_eq!(in_flight.record_heartbeat(1, now + LEASE / 2), Some(key(1)));
         assert_eq!(in_flight.record_heartbeat(2, now), None);
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE + LEASE / 4), []);
+        assert_eq!(overdue(&mut in_flight, 1, now + LEASE + LEASE / 4, LEASE / 2), [key(1)]);
+    }
+
+    /// A replica that leaves gets no further deliveries, but still handles those that it has.
+    #[test]
+    fn a_heartbeat_renews_the_lease_also_after_the_last_replica_left() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        in_flight.record_absence(now);
+        in_flight.record_heartbeat(1, now + LEASE / 2);
         assert_eq!(overdue(&mut in_flight, 1, now, LEASE + LEASE / 4), []);
         assert_eq!(overdue(&mut in_flight, 1, now + LEASE + LEASE / 4, LEASE / 2), [key(1)]);
     }
