@@ -83,11 +83,32 @@ pub const ERROR: &str = "Nats-Service-Error";
 pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
 
 /// Returns the value of the header with this name. Ignores case, as HTTP does, because clients of
-/// NATS differ in the case in which they send a name. NATS itself distinguishes case.
+/// NATS differ in the case in which they send a name. NATS itself distinguishes case, so a message
+/// may have the same name in several cases. The exact name has precedence.
 pub fn value<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
-    let values = headers.iter().find_map(|(sent, values)| {
-        let sent: &str = sent.as_ref();
-        sent.eq_ignore_ascii_case(name).then_some(values)
-    });
-    values?.first().map(HeaderValue::as_str)
+    let without_case = || {
+        let mut all = headers.iter();
+        let (_, values) = all.find(|(sent, _)| {
+            let sent: &str = sent.as_ref();
+            sent.eq_ignore_ascii_case(name)
+        })?;
+        values.first()
+    };
+    headers.get(name).or_else(without_case).map(HeaderValue::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exact_name_of_a_header_has_precedence() {
+        let mut headers = HeaderMap::new();
+        let others = ["organism-lease", "ORGANISM-LEASE", "Organism-lease", "organism-Lease"];
+        others.into_iter().for_each(|name| headers.insert(name, "9"));
+        assert_eq!(value(&headers, LEASE), Some("9"));
+        headers.insert(LEASE, "5");
+        assert_eq!(value(&headers, LEASE), Some("5"));
+        assert_eq!(value(&headers, HEARTBEAT), None);
+    }
 }
