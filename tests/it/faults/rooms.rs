@@ -389,7 +389,16 @@ fn a_full_disk_with_small_blocks_ends_no_command_with_a_signal() {
         assert_eq!(refused.code, Some(75), "{command:?}: {refused:?}");
         assert!(refused.err.contains("no room to read"), "{command:?}: {refused:?}");
     }
+    // Without permission to write, SQLite needs no room.
+    let mounted = house.path("data");
+    let mounted = mounted.to_str().unwrap();
+    drop(filler);
+    succeeds("mount", &["-o", "remount,ro", mounted]).unwrap();
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    succeeds("mount", &["-o", "remount,rw", mounted]).unwrap();
 
+    let filler = File::options().write(true).open(house.path("data/filler")).unwrap();
     filler.set_len(0).unwrap();
     filler.sync_all().unwrap();
     let sent = house.send_text(&numbered("ping", "2"), &["--key", "2"]);
