@@ -305,7 +305,8 @@ impl AlertFollower {
     }
 
     fn unrecorded_file(&self) -> UnrecordedAlertFile {
-        UnrecordedAlertFile::new(&self.source.state, self.command.borrow().partition())
+        let AlertSource { data, state, .. } = &self.source;
+        UnrecordedAlertFile::new(data, state, self.command.borrow().partition())
     }
 
     /// Lets the pump record the alerts that an earlier run of the organism raised but could not

@@ -180,7 +180,7 @@ impl AlertWatch {
         let Some(follower) = &running.follower else { return };
         let command = follower.command.borrow().clone();
         drop(running);
-        unrecorded::report(&command, &self.source.state, error);
+        unrecorded::report(&command, &self.source.data, &self.source.state, error);
     }
 }
 

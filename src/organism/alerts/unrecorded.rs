@@ -2,10 +2,10 @@
 //! such an alert does not wait for the record, because the journal may take no records.
 //!
 //! A file in the state directory holds these alerts until the pump has recorded them, which may be
-//! after a restart. In the new run, the same error in the journal may end the pump once more, or
-//! prevent the start of the organism. If the file already holds an alert with the same error, no
-//! further alert is raised. So a program that restarts the organism repeatedly causes only one
-//! alert.
+//! after a restart. If the state directory is missing, the file is in the data directory. In the
+//! new run, the same error in the journal may end the pump once more, or prevent the start of the
+//! organism. If the file already holds an alert with the same error, no further alert is raised. So
+//! a program that restarts the organism repeatedly causes only one alert.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -47,23 +47,25 @@ pub(super) struct UnrecordedAlert {
 /// The file with the unrecorded alerts of one pump.
 pub(super) struct UnrecordedAlertFile {
     path: PathBuf,
+    /// The file in the data directory. A start that is refused because the state directory was
+    /// moved away writes this file, and makes no new state directory.
+    without_state: PathBuf,
 }
 
 impl UnrecordedAlertFile {
-    pub fn new(state: &Path, partition: Option<u32>) -> Self {
+    pub fn new(data: &Path, state: &Path, partition: Option<u32>) -> Self {
         let name = match partition {
             Some(partition) => format!("unrecorded-alert-{partition}.json"),
             None => "unrecorded-alert.json".to_owned(),
         };
-        Self { path: state.join(name) }
+        Self { path: state.join(&name), without_state: data.join(name) }
     }
 
-    /// Returns the unrecorded alerts, oldest first. A file of an earlier version holds one alert
-    /// and no list.
+    /// Returns the unrecorded alerts, oldest first.
     pub fn read(&self) -> Vec<UnrecordedAlert> {
-        let text = std::fs::read(&self.path).unwrap_or_default();
-        let one = || serde_json::from_slice(&text).map(|alert| vec![alert]);
-        serde_json::from_slice(&text).or_else(|_| one()).unwrap_or_default()
+        let mut alerts = read_file(&self.path);
+        alerts.extend(read_file(&self.without_state));
+        alerts
     }
 
     /// Adds an alert. Replaces an alert with the same id.
@@ -110,25 +112,38 @@ impl UnrecordedAlertFile {
     /// the disk is full. Does nothing if the file exists.
     pub fn reserve(&self) {
         if !self.path.exists()
-            && let Err(error) = self.write(&[])
+            && let Err(error) = self.write(&self.read())
         {
             tracing::warn!("{} could not be written: {error}", self.path.display());
         }
     }
 
     fn write(&self, alerts: &[UnrecordedAlert]) -> std::io::Result<()> {
+        let is_stateless = !self.path.parent().is_some_and(Path::exists);
+        let path = if is_stateless { &self.without_state } else { &self.path };
         let mut text = serde_json::to_vec(alerts).unwrap_or_default();
         text.resize(text.len().next_multiple_of(ROOM_BYTES), b' ');
-        let unfinished = self.path.with_extension("new");
-        durable_file::replace(&self.path, &unfinished, &text).or_else(|_| {
+        let unfinished = path.with_extension("new");
+        durable_file::replace(path, &unfinished, &text).or_else(|_| {
             // A new file needs room that a full disk does not have. The present file has it.
             std::fs::remove_file(unfinished).ok();
-            let mut file = OpenOptions::new().write(true).open(&self.path)?;
+            let mut file = OpenOptions::new().write(true).open(path)?;
             file.write_all(&text)?;
             file.set_len(text.len() as u64)?;
             file.sync_all()
-        })
+        })?;
+        if !is_stateless {
+            std::fs::remove_file(&self.without_state).ok();
+        }
+        Ok(())
     }
+}
+
+/// Returns the alerts in the file `path`. A file of an earlier version holds one alert and no list.
+fn read_file(path: &Path) -> Vec<UnrecordedAlert> {
+    let text = std::fs::read(path).unwrap_or_default();
+    let one = || serde_json::from_slice(&text).map(|alert| vec![alert]);
+    serde_json::from_slice(&text).or_else(|_| one()).unwrap_or_default()
 }
 
 /// Whether the error shows a fault of the journal itself. False if another process writes the
@@ -142,13 +157,13 @@ fn is_wanted(config: &AlertsConfig, error: &Error) -> bool {
 }
 
 /// Runs the alert command for an error that ended the pump. Blocks until the command has ended.
-pub(super) fn report(command: &AlertCommand, state: &Path, error: &Error) {
+pub(super) fn report(command: &AlertCommand, data: &Path, state: &Path, error: &Error) {
     if !is_wanted(command.config(), error) {
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(send(command, state, error)),
+        Ok(runtime) => runtime.block_on(send(command, data, state, error)),
         Err(cause) => tracing::error!("the command of alerts could not be started: {cause}"),
     }
 }
@@ -158,13 +173,13 @@ pub(super) fn report(command: &AlertCommand, state: &Path, error: &Error) {
 pub(in crate::organism) async fn report_failed_start(config: &Config, error: &Error) {
     let Some(command) = AlertCommand::of(config, None) else { return };
     if is_wanted(command.config(), error) {
-        send(&command, &config.state, error).await;
+        send(&command, &config.data, &config.state, error).await;
     }
 }
 
-async fn send(command: &AlertCommand, state: &Path, error: &Error) {
+async fn send(command: &AlertCommand, data: &Path, state: &Path, error: &Error) {
     let detail = error.to_string();
-    let file = UnrecordedAlertFile::new(state, command.partition());
+    let file = UnrecordedAlertFile::new(data, state, command.partition());
     let mut alerts = file.read();
     alerts.retain(|alert| alert.report.subject == JOURNAL);
     if alerts.iter().any(|alert| alert.report.detail == detail) {
@@ -219,8 +234,8 @@ mod tests {
 
     #[test]
     fn the_file_holds_each_alert_until_it_is_removed() {
-        let state = tempfile::tempdir().unwrap();
-        let file = UnrecordedAlertFile::new(state.path(), None);
+        let [data, state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let file = UnrecordedAlertFile::new(data.path(), state.path(), None);
         let [disk, index] = ["disk", "index"].map(alert);
         file.add(disk.clone());
         file.add(index.clone());
@@ -238,8 +253,8 @@ mod tests {
 
     #[test]
     fn two_errors_in_the_journal_have_alerts_with_ids_of_their_own() {
-        let state = tempfile::tempdir().unwrap();
-        let file = UnrecordedAlertFile::new(state.path(), None);
+        let [data, state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let file = UnrecordedAlertFile::new(data.path(), state.path(), None);
         let [mut first, mut second] = [JOURNAL, JOURNAL].map(alert);
         for (alert, since) in [(&mut first, Time(7)), (&mut second, Time(8))] {
             alert.report.cause = Position(0);
@@ -254,9 +269,27 @@ mod tests {
     }
 
     #[test]
+    fn alerts_of_starts_without_a_state_directory_move_to_the_next_one() {
+        let house = tempfile::tempdir().unwrap();
+        let [data, state] = ["data", "state"].map(|name| house.path().join(name));
+        std::fs::create_dir(&data).unwrap();
+        let file = UnrecordedAlertFile::new(&data, &state, None);
+        let [first, second] = ["first", "second"].map(alert);
+        file.add(first.clone());
+        assert!(!state.exists());
+        assert_eq!(file.read(), [first.clone()]);
+
+        std::fs::create_dir(&state).unwrap();
+        file.reserve();
+        file.add(second.clone());
+        assert_eq!(file.read(), [first, second]);
+        assert!(!file.without_state.exists());
+    }
+
+    #[test]
     fn a_file_of_an_earlier_version_holds_one_alert() {
-        let state = tempfile::tempdir().unwrap();
-        let file = UnrecordedAlertFile::new(state.path(), Some(1));
+        let [data, state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let file = UnrecordedAlertFile::new(data.path(), state.path(), Some(1));
         let journal = UnrecordedAlert { is_pending: false, ..alert(JOURNAL) };
         std::fs::write(&file.path, serde_json::to_vec(&journal).unwrap()).unwrap();
         assert_eq!(file.read(), [journal]);

@@ -10,7 +10,7 @@ use organism::thread::{Fact, Input};
 use serde_json::Value as Json;
 
 use super::{House, Running, TALK, numbered, say, until};
-use crate::nats::Server;
+use crate::nats::{Server, is_streamed};
 
 pub const CONFIG: &str = r#"
 [organism]
@@ -447,6 +447,29 @@ fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
     assert_eq!(events(&house, "record", "disk"), [event("ended", 1)]);
     let left: Json = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(left, serde_json::json!([]));
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// The alert of a start that is refused because `state` was moved away is kept in `data` until
+/// `state` is back.
+#[test]
+fn a_start_without_the_state_directory_raises_one_alert_and_makes_none() {
+    if is_streamed() {
+        return;
+    }
+    let (house, _) = house_with_journal();
+    let away = house.path("away");
+    std::fs::rename(house.state(), &away).unwrap();
+    for _ in 0..2 {
+        assert_eq!(house.organism(&["run"]).code, Some(5));
+    }
+    assert_eq!(events(&house, "record", "journal"), [event("raised", 1)]);
+    assert!(!house.state().exists());
+
+    std::fs::rename(&away, house.state()).unwrap();
+    let running = house.run();
+    until("it is over", || (commanded(&house).len() == 2).then_some(()));
+    assert_eq!(events(&house, "record", "journal"), [event("raised", 1), event("ended", 1)]);
     assert_eq!(running.stop(), Some(0));
 }
 
