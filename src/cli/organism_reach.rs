@@ -176,8 +176,8 @@ pub(super) async fn is_running(socket: &SocketTransport) -> anyhow::Result<bool>
 pub(super) fn require_no_holder(data: &Path) -> anyhow::Result<()> {
     let Err(journal::Error::InUse { path, holder }) = require_free(data) else { return Ok(()) };
     let text = format!(
-        "the journal {path} is in use by {holder}, which takes no requests, maybe because it is \
-         starting or stopping. Nothing was done; try again when it takes requests or has ended"
+        "the journal {path} is in use by {holder}, {}. Nothing was done",
+        organism::why_unreachable(data)
     );
     Err(CommandFailure::new(CommandExit::TryAgain, text).into())
 }

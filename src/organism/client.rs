@@ -159,7 +159,7 @@ impl OrganismClient {
 }
 
 /// Returns why the holder of the journal in `data` takes no requests from here, and what to do.
-fn why_unreachable(data: &Path) -> String {
+pub fn why_unreachable(data: &Path) -> String {
     let socket = socket_path(data);
     let found = std::fs::symlink_metadata(&socket);
     if found.is_ok_and(|found| !found.file_type().is_socket()) {
@@ -170,8 +170,8 @@ fn why_unreachable(data: &Path) -> String {
         );
     }
 
-    "which takes no requests from here, maybe because it is stopping or runs on another machine; \
-     try again, or run the command there"
+    "which takes no requests from here, maybe because it is starting or stopping, or runs on \
+     another machine; try again, or run the command there"
         .to_owned()
 }
 
@@ -183,13 +183,13 @@ mod tests {
     fn what_took_the_place_of_the_socket_is_named() {
         let data = tempfile::tempdir().unwrap();
         let socket = socket_path(data.path());
-        assert!(why_unreachable(data.path()).contains("maybe because it is stopping"));
+        assert!(why_unreachable(data.path()).contains("maybe because it is starting"));
         std::fs::create_dir(&socket).unwrap();
         let why = why_unreachable(data.path());
         assert!(why.contains(&format!("{} is no socket: remove it", socket.display())), "{why}");
 
         std::fs::remove_dir(&socket).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert!(why_unreachable(data.path()).contains("maybe because it is stopping"));
+        assert!(why_unreachable(data.path()).contains("maybe because it is starting"));
     }
 }

@@ -70,7 +70,7 @@ use workflow_runs::WorkflowRuns;
 
 pub use access::is_hosted_peer;
 pub use agent_hosting::{HostedAgents, NotHosted, chosen};
-pub use client::OrganismClient;
+pub use client::{OrganismClient, why_unreachable};
 pub use health::{HealthMonitor, ReadinessProblem, UnprovedRecords};
 pub use models::{ConfiguredModels, unpriced_model};
 pub use own_journal::TemporaryDirectory;

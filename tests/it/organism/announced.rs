@@ -146,7 +146,7 @@ fn a_command_names_the_holder_of_a_journal_that_takes_no_requests() {
     let process = format!("in use by process {}", std::process::id());
     assert!(refused.err.contains(&process), "{refused:?}");
     assert!(
-        refused.err.contains("maybe because it is stopping or runs on another machine; try again"),
+        refused.err.contains("or stopping, or runs on another machine; try again"),
         "{refused:?}"
     );
 }

@@ -184,4 +184,11 @@ fn what_cannot_be_paused_is_named() {
             assert!(stopping.err.contains(text), "{stopping:?}");
         }
     }
+
+    std::fs::create_dir_all(house.data().join("control.sock")).unwrap();
+    for command in [&["pause", "all"][..], &["reload"], &by_directory] {
+        let unreachable = house.organism(command);
+        assert_eq!(unreachable.code, Some(75), "{unreachable:?}");
+        assert!(unreachable.err.contains("is no socket: remove it"), "{unreachable:?}");
+    }
 }
