@@ -113,7 +113,7 @@ pub fn promote(
         return Err(Error::Missing { path: data.display().to_string() });
     }
 
-    let opening = LockedJournalDir::begin(data, state)?.with_copies(options.checkpoints.as_deref());
+    let opening = LockedJournalDir::lock(data, state)?.with_copies(options.checkpoints.as_deref());
     if opening.found()?.1.is_some() {
         return Ok(None);
     }
@@ -204,6 +204,7 @@ fn refuse_older_copy(
     }
 
     // The next start may then copy the journal from the stream.
+    sqlite::make_directory(state)?;
     identity::note(state, options, about.journal)?;
     let detail = format!(
         "holds an older copy of the journal that is in the stream {stream}: move `journal.db` and \

@@ -72,13 +72,13 @@ impl LockedJournalDir {
     pub fn begin(data: &Path, state: &Path) -> Result<Self, Error> {
         make(state)?;
         let mut opening = Self::lock(data, state)?;
-        opening.key.store(state)?;
+        opening.key = CheckpointKey::open(state)?;
         Ok(opening)
     }
 
     /// Locks `data`, and leaves the state directory as it is: a host without a key gets its key only
     /// once the journal is accepted.
-    fn lock(data: &Path, state: &Path) -> Result<Self, Error> {
+    pub fn lock(data: &Path, state: &Path) -> Result<Self, Error> {
         make(data)?;
         let lock = DirectoryLock::take(data)?;
         let key = CheckpointKey::read_or_generate(state)?;
@@ -379,7 +379,8 @@ impl SqliteJournal {
                     refuse_lost_file(data, state)?;
                 }
                 let journal = Uuid::now_v7();
-                opening.key.store(state)?;
+                make(state)?;
+                opening.key = CheckpointKey::open(state)?;
                 opening.create(journal, None)?;
                 (journal, set_aside)
             }

@@ -70,6 +70,13 @@ fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
     assert!(told.err.contains(&format!("process {}", running.child.id())), "{told:?}");
     assert_eq!(running.stop(), Some(0));
 
+    let away = house.path("away");
+    std::fs::rename(house.state(), &away).unwrap();
+    let told = house.organism(&["promote"]);
+    assert_eq!(told.code, Some(5), "{told:?}");
+    assert!(!house.state().exists(), "the directory can be moved back");
+    std::fs::rename(&away, house.state()).unwrap();
+
     let before = exported(&house);
     let first = promoted(&house);
     let records = house.reader().last().unwrap().0;
