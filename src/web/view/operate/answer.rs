@@ -55,33 +55,43 @@ pub(super) async fn prepare(
 ) -> Response {
     let page = async {
         let typed = read_form(body).await?;
-        let context = ActionContext::open(&view, &headers).await?;
-        let call = question(&context, &typed).await;
-        let call = call.map_err(|failure| failure.with_typed(&typed))?;
-        if typed.get(CHANGE).is_some() {
-            return form_page(&context, &call, &typed, None).await;
-        }
-        match payload(&context.config, &call, &typed) {
-            Ok(payload) => confirm(context, &call, typed, payload).await,
-            Err(problem) => {
-                let page = form_page(&context, &call, &typed, Some(&problem)).await?;
-                Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
-            }
-        }
+        let page = prepared(&view, &headers, &typed).await;
+        page.map_err(|failure| failure.with_typed(&typed))
     };
     respond(&view, page.await)
 }
 
+async fn prepared(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    typed: &UrlQuery,
+) -> Result<Response, OperateFailure> {
+    let context = ActionContext::open(view, headers).await?;
+    let call = question(&context, typed).await?;
+    if typed.get(CHANGE).is_some() {
+        return form_page(&context, &call, typed, None).await;
+    }
+    match payload(&context.config, &call, typed) {
+        Ok(payload) => confirm(context, &call, typed.clone(), payload).await,
+        Err(problem) => {
+            let page = form_page(&context, &call, typed, Some(&problem)).await?;
+            Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
+        }
+    }
+}
+
 /// Shows the form again with the entered answer, and states why the organism refused the answer. If
-/// the question waits no longer, the failure has the entered answer.
+/// the form cannot be shown, the failure has the entered answer.
 pub(super) async fn again(
     context: ActionContext,
     typed: &UrlQuery,
     refusal: &Refusal,
 ) -> Result<Response, OperateFailure> {
-    let call = question(&context, typed).await;
-    let call = call.map_err(|failure| failure.with_typed(typed))?;
-    let page = form_page(&context, &call, typed, Some(&refusal_text(refusal))).await?;
+    let page = async {
+        let call = question(&context, typed).await?;
+        form_page(&context, &call, typed, Some(&refusal_text(refusal))).await
+    };
+    let page = page.await.map_err(|failure| failure.with_typed(typed))?;
     Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
 }
 

@@ -66,19 +66,27 @@ pub(super) async fn prepare(
 ) -> Response {
     let page = async {
         let typed = read_form(body).await?;
-        let context = ActionContext::open(&view, &headers).await?;
-        let draft = ForkDraft::open(context, &typed).await;
-        let draft = draft.map_err(|failure| failure.with_typed(&typed))?;
-        match draft.request(&typed).await? {
-            Ok(request) => draft.confirm(request, typed).await,
-            Err(problem) => {
-                let problem = html! { p.problem role="alert" { (shown(&problem)) } };
-                let page = draft.form(&typed, Some(&problem));
-                Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
-            }
-        }
+        let page = prepared(&view, &headers, &typed).await;
+        page.map_err(|failure| failure.with_typed(&typed))
     };
     respond(&view, page.await)
+}
+
+async fn prepared(
+    view: &Arc<ViewState>,
+    headers: &HeaderMap,
+    typed: &UrlQuery,
+) -> Result<Response, OperateFailure> {
+    let context = ActionContext::open(view, headers).await?;
+    let draft = ForkDraft::open(context, typed).await?;
+    match draft.request(typed).await? {
+        Ok(request) => draft.confirm(request, typed.clone()).await,
+        Err(problem) => {
+            let problem = html! { p.problem role="alert" { (shown(&problem)) } };
+            let page = draft.form(typed, Some(&problem));
+            Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
+        }
+    }
 }
 
 /// Shows the form with its entered values again, and states why the organism refused the fork.

@@ -156,5 +156,12 @@ fn what_was_entered_is_not_lost_if_nothing_can_be_done_with_it() {
         assert!(late.body.contains("Nothing waits here"), "{}", late.body);
         assert!(late.body.contains("&gt;second&lt;/pass&gt;"), "{}", late.body);
     }
+
+    house.write("organism.toml", "no config");
+    for (path, field) in [("/operate/answer", "xml"), ("/operate/fork", "payload")] {
+        let failed = view.post(path, &[("message", &question), (field, "a long text")]);
+        assert_eq!(failed.status, 503, "{path}: {}", failed.body);
+        assert!(failed.body.contains("a long text"), "{path}: {}", failed.body);
+    }
     assert_eq!(running.stop(), Some(0));
 }
