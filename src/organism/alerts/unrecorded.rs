@@ -277,7 +277,7 @@ mod tests {
         let [first, second] = ["first", "second"].map(alert);
         file.add(first.clone());
         assert!(!state.exists());
-        assert_eq!(file.read(), [first.clone()]);
+        assert_eq!(file.read(), std::slice::from_ref(&first));
 
         std::fs::create_dir(&state).unwrap();
         file.reserve();
