@@ -124,6 +124,5 @@ mod tests {
         let exit_of = |kind: ErrorKind| cannot("write", Path::new("a"), &Error::from(kind)).exit;
         assert_eq!(exit_of(ErrorKind::StorageFull), CommandExit::TryAgain);
         assert_eq!(exit_of(ErrorKind::PermissionDenied), CommandExit::Usage);
-        assert_eq!(exit_of(ErrorKind::PermissionDenied), CommandExit::Unavailable);
     }
 }

@@ -13,8 +13,8 @@ use crate::durable_file;
 /// A file that is being written. [`OutputFile::finish`] gives the file its name. If this value is
 /// dropped earlier, nothing is left of the file.
 ///
-/// A pipe, a device, or a file that the process has open, such as `/dev/stdout`, is written
-/// directly.
+/// These are written directly: a pipe, a device, a file that the process has open, such as
+/// `/dev/stdout`, and a link to a file that does not exist.
 #[derive(Debug)]
 pub struct OutputFile {
     file: File,

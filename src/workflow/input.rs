@@ -13,9 +13,6 @@ use crate::xml::shape::QName;
 use super::definition::{WorkflowDefinition, WorkflowInput};
 use super::payloads::input_name;
 
-/// Kind of the content of an element that has children and no text, as a description states it.
-const CHILDREN_ALONE: &str = "elements";
-
 /// Why the given values cannot be the input of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
@@ -69,8 +66,7 @@ impl InputField {
             },
             is_required: parameter.required,
             is_repeatable: parameter.repeated,
-            is_nested: parameter.parameters.iter().any(|inner| inner.required)
-                || !parameter.parameters.is_empty() && parameter.content.kind == CHILDREN_ALONE,
+            is_nested: parameter.parameters.iter().any(|inner| inner.required),
             has_stand_in: false,
         }
     }
@@ -320,8 +316,7 @@ fn undescribed_field(description: &PayloadDescription, name: &str) -> Option<Inp
     let is_partial = description.coverage == PartCoverage::Partial;
     let attribute = name.strip_prefix('@');
     let is_open = match attribute {
-        // A derived type may have further attributes, and its base any attribute.
-        Some(_) => description.coverage != PartCoverage::Complete,
+        Some(_) => is_partial || description.coverage == PartCoverage::AnyAttribute,
         None => is_partial || description.parameters.iter().any(PayloadParameter::is_any_element),
     };
     if !is_open || !is_ncname(attribute.unwrap_or(name)) {

@@ -64,7 +64,12 @@ impl UnrecordedAlertFile {
     /// Returns the unrecorded alerts, oldest first.
     pub fn read(&self) -> Vec<UnrecordedAlert> {
         let mut alerts = read_file(&self.path);
-        alerts.extend(read_file(&self.without_state));
+        for alert in read_file(&self.without_state) {
+            // After a kill during a move, both files hold it.
+            if alerts.iter().all(|other| other.report.id() != alert.report.id()) {
+                alerts.push(alert);
+            }
+        }
         alerts
     }
 
@@ -280,6 +285,8 @@ mod tests {
         assert_eq!(file.read(), std::slice::from_ref(&first));
 
         std::fs::create_dir(&state).unwrap();
+        std::fs::copy(&file.without_state, &file.path).unwrap();
+        assert_eq!(file.read(), std::slice::from_ref(&first), "the move was cut short");
         file.reserve();
         file.add(second.clone());
         assert_eq!(file.read(), [first, second]);

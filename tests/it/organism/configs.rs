@@ -127,7 +127,7 @@ fn nothing_is_written_over_a_file() {
     std::fs::create_dir(house.path("out")).unwrap();
     house.write("out/rules.md", "mine");
     let written = house.organism(&["config", "--at", "last", "--out", "out"]);
-    assert_eq!(written.code, Some(69), "{written:?}");
+    assert_eq!(written.code, Some(2), "{written:?}");
     assert_eq!(std::fs::read_to_string(house.path("out/rules.md")).unwrap(), "mine");
     assert!(!house.path("out/organism.toml").exists());
 }
