@@ -14,7 +14,6 @@ use super::{
     exporter, open_control_socket, open_journal, project, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
-use crate::durable_file;
 use crate::ids::ListenerName;
 use crate::journal::{self, jetstream};
 use crate::limits;
@@ -167,7 +166,8 @@ impl Organism {
 /// away. A journal on JetStream is copied again.
 async fn bind_directories(config: &Config, purpose: StartPurpose) -> Result<(), Error> {
     let is_embedded = matches!(config.storage, StorageConfig::Embedded);
-    if is_embedded && !durable_file::may_exist(&config.data) {
+    // Where a part of the path is no directory, the next function names it.
+    if is_embedded && matches!(config.data.try_exists(), Ok(false)) {
         let refused = journal::refuse_lost_file(&config.data, &config.state);
         if purpose == StartPurpose::Service
             && let Err(error) = &refused
