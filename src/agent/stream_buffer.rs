@@ -223,25 +223,38 @@ impl AnswerBuffer {
     /// Estimates the usage and the cost of the failed requests that are charged. An estimate is
     /// needed because providers do not report the usage of failed requests. For each charged
     /// request, counts the tokens of the prompt, and one token for every four received bytes.
-    /// Returns `None` if no failed request is charged.
-    pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
+    /// Returns `None` if no failed request is charged. The cost is `None` if no route of a charged
+    /// request has a price.
+    pub fn lost(
+        &self,
+        terms: &ModelTerms,
+        request: &ModelRequest,
+    ) -> Option<(TokenUsage, Option<Money>)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {
             return None;
         }
 
         let tokens_in = terms.size(request, None).total();
-        let mut sum = (TokenUsage::default(), Money::default());
+        let mut sum = (TokenUsage::default(), None);
 
         for lost in charged {
             let tokens_out = u64::try_from(lost.bytes.div_ceil(4)).unwrap_or(u64::MAX);
             let usage =
                 TokenUsage { tokens_in, tokens_out, estimated: true, ..TokenUsage::default() };
             let cost = terms.cost(&lost.route, lost.name.as_deref(), &usage);
-            sum = (sum.0.and(Some(usage)), sum.1.plus(cost));
+            sum = (sum.0.and(Some(usage)), add_costs(sum.1, cost));
         }
 
         Some(sum)
+    }
+}
+
+/// Adds the costs of two requests. `None` stands for a request whose route has no price.
+pub(super) fn add_costs(first: Option<Money>, second: Option<Money>) -> Option<Money> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(first.plus(second)),
+        (first, second) => first.or(second),
     }
 }
 

@@ -186,7 +186,7 @@ impl ModelAgent {
             written: reading.written,
             tokens_in: end.usage.tokens_in,
             tokens_out: end.usage.tokens_out,
-            money,
+            money: money.unwrap_or_default(),
             recorded: recorded.map(|turn| turn.position),
         };
 
@@ -230,8 +230,7 @@ impl ModelAgent {
     ) -> String {
         let ModelAnswer { raw, reading, end, money, latency, tries } = answered;
         let slotted = self.options.transport == ActionTransport::XmlFinal;
-        let terms = &self.options.terms;
-        let cost = terms.currency().map(|currency| (*money, currency));
+        let cost = money.zip(self.options.terms.currency());
         let note = TurnNote {
             agent: &self.options.contract.name,
             call: delivery.call,

@@ -149,22 +149,26 @@ impl ModelTerms {
 
     /// Returns the cost of an answer of `route`. `name` is the router's name for the route, which
     /// distinguishes routes with the same provider and model; `None` if it is unknown. If several
-    /// routes may have answered, the highest price applies.
-    pub fn cost(&self, route: &ModelRoute, name: Option<&str>, usage: &TokenUsage) -> Money {
+    /// routes may have answered, the highest price applies. Returns `None` if no route that may
+    /// have answered has a price.
+    pub fn cost(
+        &self,
+        route: &ModelRoute,
+        name: Option<&str>,
+        usage: &TokenUsage,
+    ) -> Option<Money> {
         // Two routes may have the same provider and model but different addresses.
         let own = self.0.iter().filter(|term| term.route == *route);
         let of = |term: &RouteTerms| term.price.as_ref().map(|price| price.of(usage));
         let is_named = |place: usize| name.is_some_and(|name| route.router_name(place) == name);
         if let Some((_, named)) = own.clone().enumerate().find(|(place, _)| is_named(*place)) {
-            return of(named).unwrap_or_default();
+            return of(named);
         }
 
-        let cost = match own.clone().next() {
+        match own.clone().next() {
             Some(_) => own.filter_map(of).max(),
             None => self.0.iter().filter_map(of).max(),
-        };
-
-        cost.unwrap_or_default()
+        }
     }
 
     /// Returns the currency of all routes, such as `USD`; `None` if no route has a price.
@@ -205,22 +209,25 @@ mod tests {
             ..TokenUsage::default()
         };
 
-        assert_eq!(terms.cost(&cheap.route, None, &usage).to_string(), "0.0039");
+        assert_eq!(terms.cost(&cheap.route, None, &usage).unwrap().to_string(), "0.0039");
         let stranger = ModelRoute { provider: "x".to_owned(), model: "y".to_owned() };
         let cost = terms.cost(&stranger, Some("x/y"), &usage);
-        assert_eq!(cost.to_string(), "0.0207", "at the dearest price");
+        assert_eq!(cost.unwrap().to_string(), "0.0207", "at the dearest price");
     }
 
     #[test]
     fn of_routes_with_the_same_name_the_one_that_answered_sets_the_price() {
         let free = term("gpt-4o", None, Some((0.0, 0.0)));
+        let unpriced = term("gpt-4o", None, None);
         let paid = term("gpt-4o", None, Some((1.0, 2.0)));
         let route = free.route.clone();
-        let terms = ModelTerms::new(vec![free, term("claude", None, Some((3.0, 15.0))), paid]);
+        let claude = term("claude", None, Some((3.0, 15.0)));
+        let terms = ModelTerms::new(vec![free, claude, paid, unpriced]);
         let usage = TokenUsage { tokens_in: 1_000, tokens_out: 100, ..TokenUsage::default() };
-        let cost = |name: &str| terms.cost(&route, Some(name), &usage).to_string();
-        assert_eq!(cost("openai/gpt-4o"), "0.00");
-        assert_eq!(cost("openai/gpt-4o#2"), "0.0012");
+        let cost = |name: &str| Some(terms.cost(&route, Some(name), &usage)?.to_string());
+        assert_eq!(cost("openai/gpt-4o").as_deref(), Some("0.00"));
+        assert_eq!(cost("openai/gpt-4o#2").as_deref(), Some("0.0012"));
+        assert_eq!(cost("openai/gpt-4o#3"), None, "a route without a price");
     }
 
     #[test]

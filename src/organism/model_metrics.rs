@@ -200,8 +200,9 @@ impl model::ModelProvider for MeteredModel {
                         guard.end(&own.answered);
                         own.tokens_in.add(end.usage.tokens_in);
                         own.tokens_out.add(end.usage.tokens_out);
-                        if let Some(currency) = self.terms.currency() {
-                            own.add_cost(currency, self.terms.cost(&end.route, None, &end.usage));
+                        let cost = self.terms.cost(&end.route, None, &end.usage);
+                        if let Some((currency, cost)) = self.terms.currency().zip(cost) {
+                            own.add_cost(currency, cost);
                         }
                     }
                     Err(_) => guard.end(&own.failed),

@@ -89,7 +89,8 @@ pub(super) struct ModelAnswer {
     pub raw: String,
     pub reading: ParsedTurn,
     pub end: StreamEnd,
-    pub money: Money,
+    /// Cost of the requests whose routes have a price; `None` if none of the routes has one.
+    pub money: Option<Money>,
     /// Duration of the request that was answered.
     pub latency: Duration,
     /// Earlier requests of the model call, which failed before this answer arrived.
@@ -102,7 +103,8 @@ struct FailedModelCall {
     /// stopped.
     error: Option<Error>,
     usage: Option<TokenUsage>,
-    money: Money,
+    /// Cost of the requests whose routes have a price; `None` if none of the routes has one.
+    money: Option<Money>,
     /// Duration of the last request; zero if no request was sent.
     latency: Duration,
     tries: Vec<RouteTry>,
@@ -342,7 +344,7 @@ impl ModelAgent {
 
         let latency = buffer.latency();
         let (usage, money) = buffer.lost(terms, request).unzip();
-        let money = money.unwrap_or_default();
+        let money = money.flatten();
         let tries = buffer.tries();
         Err(FailedModelCall { error, usage, money, latency, tries })
     }
@@ -361,7 +363,7 @@ impl ModelAgent {
         let mut money = terms.cost(&end.route, buffer.route_name(), &end.usage);
         if let Some((usage, lost)) = buffer.lost(terms, &rendered.request) {
             end.usage = end.usage.and(Some(usage));
-            money = money.plus(lost);
+            money = stream_buffer::add_costs(money, lost);
         }
 
         if buffer.is_too_long {
@@ -418,6 +420,9 @@ impl ModelAgent {
         let reading = ParsedTurn::of_rejection(feedback::rejected(message));
         let FailedModelCall { money, latency, tries, .. } = broken;
         Ok(ModelAnswer { raw: String::new(), reading, end, money, latency, tries })
+        // A rejected request costs nothing.
+        let terms = &self.options.terms;
+        let money = money.or_else(|| terms.cost(&end.route, None, &TokenUsage::default()));
     }
 }
 
@@ -453,8 +458,9 @@ async fn keep_reporting_progress(context: &impl TurnServices, timeout: Duration)
     }
 }
 
-fn spending(usage: &TokenUsage, money: Money) -> Spending {
-    Spending { tokens: usage.tokens_in.saturating_add(usage.tokens_out), money }
+fn spending(usage: &TokenUsage, money: Option<Money>) -> Spending {
+    let tokens = usage.tokens_in.saturating_add(usage.tokens_out);
+    Spending { tokens, money: money.unwrap_or_default() }
 }
 
 /// Returns the failure of a model call that was aborted because its host stopped. The pump charges

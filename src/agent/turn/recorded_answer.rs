@@ -261,7 +261,7 @@ fn answer_of(
         let finding = Finding::new(REJECTED, TextLocation::default(), rejection);
         reading = ParsedTurn::of_rejection(finding);
     }
-    let money = Money::default();
+    let money = Some(Money::default());
     let latency = Duration::ZERO;
     ModelAnswer { raw, reading, end, money, latency, tries: Vec::new() }
 }

@@ -10,7 +10,8 @@ use organism::envelope::{AttemptFailure, MessageKind, NotReserved, Reservation, 
 use organism::ids::PayloadName;
 use organism::limits;
 use organism::model::{
-    AnswerChunk, CallFuture, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
+    AnswerChunk, CallFuture, Error, ModelProvider, ModelRequest, ModelRoute, ModelTerms, OnChunk,
+    RouteTerms, TokenPrice,
 };
 use organism::xml::element::Element;
 
@@ -274,6 +275,36 @@ fn the_record_of_a_turn_holds_all_of_its_text_and_passes_its_schema() {
         assert_eq!(schemas().validate(&name_of(&note), note.as_bytes()), Ok(()));
         let read = organism::agent::PastTurn::read(&note).unwrap();
         assert_eq!(read.raw, raw);
+    }
+}
+
+#[test]
+fn the_note_of_a_turn_states_a_cost_only_if_the_route_that_answered_has_a_price() {
+    let (story, call) = question_thread();
+    let model = || says(1, "<query>a</query>", "normal");
+    let price = TokenPrice {
+        input: 1.0,
+        output: 2.0,
+        cached: None,
+        cache_written: None,
+        currency: "USD".to_owned(),
+    };
+    let other = ModelRoute { provider: "openai".to_owned(), model: "gpt".to_owned() };
+    let terms = |route: ModelRoute, price: Option<TokenPrice>| RouteTerms {
+        route,
+        context_window: None,
+        max_tokens: None,
+        price,
+    };
+    for (own_price, is_stated) in [(Some(price.clone()), true), (None, false)] {
+        let routes =
+            vec![terms(model().route(), own_price), terms(other.clone(), Some(price.clone()))];
+        let options = AgentOptions { terms: ModelTerms::new(routes), ..options() };
+        let agent = ModelAgent::new(options, model(), Arc::new(story.clone()));
+        let note = take(&agent, &delivery(&story, call)).unwrap().turn.unwrap().note;
+        let note = Element::read(&note).unwrap();
+        assert_eq!(note.attribute("cost").is_some(), is_stated);
+        assert_eq!(note.attribute("currency"), is_stated.then_some("USD"));
     }
 }
 
