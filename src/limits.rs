@@ -303,6 +303,9 @@ pub const NATIVE_ID_BYTES_MAX: usize = XML_TAG_BYTES_MAX - 6 * NATIVE_NAME_BYTES
 pub const PROVIDER_BLOCKS_MAX: usize = 256;
 /// Maximum bytes that are read from an HTTP response that is no event stream.
 pub const ERROR_BODY_BYTES_MAX: usize = 16 << 10;
+/// Maximum routes whose errors the error of a model call states, beside the route that decides
+/// whether a retry may help.
+pub const OTHER_ROUTES_SHOWN: usize = 2;
 /// Maximum characters of a server's error message that organism shows.
 pub const ERROR_MESSAGE_CHARS_MAX: usize = 400;
 /// Maximum bytes of an HTTP response's head, and of each line between the chunks of its body.

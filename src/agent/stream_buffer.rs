@@ -301,6 +301,7 @@ mod tests {
     fn a_request_whose_stream_had_begun_is_charged_as_its_prompt() {
         assert!(charged(|route| Error::Cut { route, bytes: 384 }) > 0);
         assert!(charged(|route| Error::InvalidEvent { route, detail: String::new() }) > 0);
+        assert!(charged(|route| Error::NotStreamed { route, detail: String::new() }) > 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::answer::ModelRoute;
+use crate::limits;
 
 /// Advice for a server that cannot be reached.
 const CHECK_SERVER: &str = "see that the server runs and that `base_url` names it";
@@ -51,12 +52,20 @@ pub enum Error {
         after_colon(message)
     )]
     NoCredit { route: ModelRoute, status: u16, message: String, key: String },
+    /// `url` is the address of the request, and `path` its part that follows the base address.
     #[error(
-        "{route}: no such model, or no such address{}; `organism models --try` tries `model` and \
-         `base_url`",
+        "{route}: no such model, or no such address: POST {url} answered HTTP {status}{}; see that \
+         `model` is a name that the provider lists, and that `base_url` is the part of the address \
+         before `{path}`",
         after_colon(message)
     )]
-    UnknownModel { route: ModelRoute, message: String },
+    UnknownModel {
+        route: ModelRoute,
+        status: u16,
+        url: String,
+        path: &'static str,
+        message: String,
+    },
     #[error("{route}: the request was rejected (HTTP {status}){}", after_colon(message))]
     Rejected { route: ModelRoute, status: u16, message: String },
     #[error("{route}: HTTP {status}{}", after_colon(message))]
@@ -66,24 +75,32 @@ pub enum Error {
          address as `base_url`"
     )]
     Redirected { route: ModelRoute, status: u16, to: String },
+    /// `url` is the address of the request.
     #[error(
-        "{route}: an HTML page instead of an answer (HTTP {status}){}; see that `base_url` is the \
-         API's address and that no proxy answers in its place",
-        after_colon(message)
+        "{route}: an HTML page instead of an answer: POST {url} answered HTTP {status}{}{}",
+        after_colon(message),
+        advice_on_page(*status)
     )]
-    Html { route: ModelRoute, status: u16, message: String },
+    Html { route: ModelRoute, status: u16, url: String, message: String },
     #[error("{route}: an empty answer (HTTP {status})")]
     Empty { route: ModelRoute, status: u16 },
     #[error("{route}: an event that cannot be read: {detail}")]
     InvalidEvent { route: ModelRoute, detail: String },
-    #[error("{route}: failed in the middle of its answer: {kind}{}", after_colon(message))]
+    /// The response has status 200 and is not an event stream. `detail` states what it is.
+    #[error("{route}: {detail}")]
+    NotStreamed { route: ModelRoute, detail: String },
+    /// The provider reported an error in its answer, or in place of an answer, with status 200.
+    /// `kind` is the provider's name of the error, or empty if it has none.
+    #[error("{route}: reported an error{}{}", after_colon_or_unnamed(kind), after_colon(message))]
     Stream { route: ModelRoute, kind: String, message: String, retried: bool },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
     Cut { route: ModelRoute, bytes: usize },
     #[error("the answer of {route} is longer than {max} bytes")]
     TooLong { route: ModelRoute, max: usize },
-    #[error("{last}; given up after {tries} tries")]
-    GaveUp { tries: u32, last: Box<Error> },
+    /// Every route failed. `last` is the latest error after which a retry may help, or the latest
+    /// error if no retry helps. `others` are the latest errors of the other routes.
+    #[error("{last}{}; given up after {tries} {}", after_semicolons(others), tries_word(*tries))]
+    GaveUp { tries: u32, last: Box<Error>, others: Vec<Error> },
     #[error("{detail}")]
     Exhausted { detail: String },
     #[error("{detail}")]
@@ -150,6 +167,7 @@ impl Error {
             | Self::UnknownModel { .. }
             | Self::Rejected { .. }
             | Self::Redirected { .. }
+            | Self::NotStreamed { .. }
             | Self::Exhausted { .. }
             | Self::NoBudget { .. }
             | Self::TooLong { .. } => false,
@@ -168,6 +186,7 @@ impl Error {
                 | Self::Exhausted { .. }
                 | Self::Status { .. }
                 | Self::Html { .. }
+                | Self::NotStreamed { .. }
                 | Self::Stream { .. }
         );
         of_this_route || self.is_retried()
@@ -196,6 +215,7 @@ impl Error {
             | Self::Html { route, .. }
             | Self::Empty { route, .. }
             | Self::InvalidEvent { route, .. }
+            | Self::NotStreamed { route, .. }
             | Self::Stream { route, .. }
             | Self::Cut { route, .. }
             | Self::TooLong { route, .. } => Some(route),
@@ -218,12 +238,12 @@ impl Error {
         }
     }
 
-    /// Whether the stream of the answer had begun when the request failed: the stream ended early,
-    /// or contained an event that cannot be read.
+    /// Whether the answer had begun when the request failed: its stream ended early or contained an
+    /// event that cannot be read, or a document came in place of the stream.
     pub fn has_stream(&self) -> bool {
         match self.cause() {
             Self::Cut { bytes, .. } => *bytes > 0,
-            Self::InvalidEvent { .. } => true,
+            Self::InvalidEvent { .. } | Self::NotStreamed { .. } => true,
             _ => false,
         }
     }
@@ -250,11 +270,24 @@ impl Error {
         }
     }
 
-    /// Returns the provider's message if the provider rejected content that the model had written.
-    /// The model must see this message. Returns `None` for any other error.
+    /// Returns the provider's message if the provider of any route rejected content that the model
+    /// had written. The model must see this message. Returns `None` for any other error.
     pub fn feedback(&self) -> Option<&str> {
-        match self.cause() {
+        match self.rejection()? {
             Self::Rejected { message, .. } => Some(message),
+            _ => None,
+        }
+    }
+
+    /// Returns the latest error of a route whose provider rejected the request. `None` if no
+    /// provider rejected it.
+    pub fn rejection(&self) -> Option<&Self> {
+        match self {
+            Self::Rejected { .. } => Some(self),
+            Self::GaveUp { last, others, .. } => {
+                last.rejection().or_else(|| others.iter().rev().find_map(Self::rejection))
+            }
+            Self::NotRepeated { last, .. } => last.rejection(),
             _ => None,
         }
     }
@@ -277,7 +310,8 @@ impl Error {
             Self::Redirected { .. } => "redirected",
             Self::Html { .. } => "html",
             Self::Empty { .. } => "empty",
-            Self::InvalidEvent { .. } => "invalid-event",
+            // The list of words is closed, and a stream that cannot be read is the nearest word.
+            Self::InvalidEvent { .. } | Self::NotStreamed { .. } => "invalid-event",
             Self::Stream { .. } => "stream",
             // The list of words is closed, and a connection that ended is the nearest word.
             Self::Cut { .. } | Self::NoResponse { .. } => "cut",
@@ -296,6 +330,7 @@ impl Error {
             Self::Overloaded { status, .. }
             | Self::Denied { status, .. }
             | Self::NoCredit { status, .. }
+            | Self::UnknownModel { status, .. }
             | Self::Rejected { status, .. }
             | Self::Status { status, .. }
             | Self::Redirected { status, .. }
@@ -306,7 +341,7 @@ impl Error {
     }
 
     /// Returns the underlying error. If the call failed after several attempts, this is the error
-    /// of the last attempt.
+    /// that decides whether a retry may help.
     pub fn cause(&self) -> &Self {
         match self {
             Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),
@@ -325,6 +360,37 @@ fn after_colon(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
+fn after_colon_or_unnamed(kind: &str) -> String {
+    if kind.is_empty() { " without a name".to_owned() } else { after_colon(kind) }
+}
+
+/// Returns the advice for an HTML page with this HTTP status. Empty for a fault of the server.
+fn advice_on_page(status: u16) -> &'static str {
+    if status >= 500 {
+        ""
+    } else {
+        "; see that `base_url` is the API's address and that no proxy answers in its place"
+    }
+}
+
+/// Returns the errors of other routes as the end of a text, latest first. If they are many, states
+/// only the number of the remaining ones.
+fn after_semicolons(others: &[Error]) -> String {
+    let (older, shown) = others.split_at(others.len().saturating_sub(limits::OTHER_ROUTES_SHOWN));
+    let mut text: String = shown.iter().rev().map(|error| format!("; {error}")).collect();
+    match older.len() {
+        0 => {}
+        1 => text.push_str("; one more route failed"),
+        more => text.push_str(&format!("; {more} more routes failed")),
+    }
+    text
+}
+
+fn tries_word(tries: u32) -> &'static str {
+    if tries == 1 { "try" } else { "tries" }
+}
+
 fn later(retry_after: Option<Duration>) -> String {
-    retry_after.map(|after| format!("; it asks to wait {after:?}")).unwrap_or_default()
+    let after = retry_after.filter(|after| !after.is_zero());
+    after.map(|after| format!("; it asks to wait {after:?}")).unwrap_or_default()
 }

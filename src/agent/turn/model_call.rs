@@ -414,15 +414,16 @@ impl ModelAgent {
         let usage = broken.usage.unwrap_or_default();
         let calls = Vec::new();
         let own = Vec::new();
-        let route = broken.error.as_ref().and_then(Error::route).cloned();
+        let rejection = broken.error.as_ref().and_then(Error::rejection);
+        let route = rejection.and_then(Error::route).cloned();
         let route = route.unwrap_or_else(|| self.model.route());
         let end = StreamEnd { stop, usage, calls, own, route, settings: None, model: None };
         let reading = ParsedTurn::of_rejection(feedback::rejected(message));
         let FailedModelCall { money, latency, tries, .. } = broken;
-        Ok(ModelAnswer { raw: String::new(), reading, end, money, latency, tries })
         // A rejected request costs nothing.
         let terms = &self.options.terms;
         let money = money.or_else(|| terms.cost(&end.route, None, &TokenUsage::default()));
+        Ok(ModelAnswer { raw: String::new(), reading, end, money, latency, tries })
     }
 }
 

@@ -17,10 +17,6 @@ const VERSION: &str = "2023-06-01";
 pub(super) struct AnthropicFormat;
 
 impl WireDialect for AnthropicFormat {
-    fn path(&self) -> &'static str {
-        "/messages"
-    }
-
     fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)> {
         let version = ("anthropic-version", VERSION.to_owned());
         let key = key.map(|key| ("x-api-key", key.expose().to_owned()));

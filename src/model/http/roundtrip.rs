@@ -76,6 +76,10 @@ pub struct HttpResponse {
     framing: BodyFraming,
     /// The bytes of the body that the latest call of `chunk` returned.
     piece: Vec<u8>,
+    /// Bytes of the body that the next call of `chunk` returns, because only `peek` has seen them.
+    peeked: Vec<u8>,
+    /// Failure that `peek` met after these bytes; `None` if it met none.
+    failure: Option<HttpError>,
     deadlines: CallDeadlines,
     /// Whether any byte of the body has arrived.
     has_begun: bool,
@@ -99,7 +103,16 @@ impl HttpResponse {
         let mut line = HttpConnection { stream, writer, is_request_sent: false, received };
         let head = deadlines.wait(CallPhase::FirstByte, line.send(endpoint)).await??;
         let framing = BodyFraming::of(head.status, &head.headers)?;
-        Ok(Self { line, head, framing, piece: Vec::new(), deadlines, has_begun: false })
+        Ok(Self {
+            line,
+            head,
+            framing,
+            piece: Vec::new(),
+            peeked: Vec::new(),
+            failure: None,
+            deadlines,
+            has_begun: false,
+        })
     }
 
     pub fn status(&self) -> u16 {
@@ -110,9 +123,37 @@ impl HttpResponse {
         self.head.headers.get(name)?.to_str().ok()
     }
 
+    /// Returns the next bytes of the body and leaves them unread. Waits for at least `least` bytes,
+    /// unless the body ends or fails before. The next call of `chunk` returns the same bytes.
+    pub async fn peek(&mut self, least: usize) -> &[u8] {
+        let mut peeked = Vec::new();
+        while peeked.len() < least {
+            match self.chunk().await {
+                Ok(Some(piece)) => peeked.extend_from_slice(piece),
+                Ok(None) => break,
+                Err(error) => {
+                    self.failure = Some(error);
+                    break;
+                }
+            }
+        }
+
+        self.peeked = peeked;
+        &self.peeked
+    }
+
     /// Returns the next available bytes of the body. Returns `None` at the proper end of the body.
     pub async fn chunk(&mut self) -> Result<Option<&[u8]>, HttpError> {
         self.piece.clear();
+        if !self.peeked.is_empty() {
+            std::mem::swap(&mut self.piece, &mut self.peeked);
+            return Ok(Some(&self.piece));
+        }
+
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+
         loop {
             let taken = self.framing.take(&self.line.received, &mut self.piece);
             self.line.received.drain(..taken);

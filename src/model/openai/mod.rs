@@ -17,10 +17,6 @@ pub(super) struct ChatCompletions {
 }
 
 impl WireDialect for ChatCompletions {
-    fn path(&self) -> &'static str {
-        "/chat/completions"
-    }
-
     fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)> {
         key.map(|key| ("authorization", format!("Bearer {}", key.expose()))).into_iter().collect()
     }

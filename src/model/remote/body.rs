@@ -1,16 +1,33 @@
 //! Distinguishes event streams from other response bodies.
 
-use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether a response may have an event stream as its body. The status of the response must be 200,
+/// Beginnings of the lines of an event stream: its fields, and comments.
+const STREAM_LINES: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+
+/// Number of bytes that show whether a body is an event stream: a byte order mark and the longest
+/// of [`STREAM_LINES`].
+const STREAM_BEGINNING_BYTES: usize = 9;
+
+/// Whether the headers of a response permit an event stream as its body. The status must be 200,
 /// and the content type must not be HTML, JSON or XML. A response with plain text, or without a
 /// content type, is accepted.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
     answer.status() == 200 && !is_other
+}
+
+/// Whether the body of a response is an event stream although its content type is another one. Some
+/// gateways label a stream as JSON. Waits for the first bytes of the body, and leaves them unread.
+pub(super) async fn is_mislabelled_stream(answer: &mut HttpResponse) -> bool {
+    answer.status() == 200 && begins_stream(answer.peek(STREAM_BEGINNING_BYTES).await)
+}
+
+fn begins_stream(text: &[u8]) -> bool {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text).trim_ascii_start();
+    STREAM_LINES.iter().any(|line| text.starts_with(line))
 }
 
 /// Returns the name of the compression of a response body, such as `gzip`. Returns `None` if the
@@ -43,10 +60,10 @@ impl AnswerHead {
         self.kept = Vec::new();
     }
 
-    /// Returns the kept beginning of the body if it is a JSON document or an HTML page. Otherwise
-    /// returns `None`, because the body may be a stream.
+    /// Returns the kept beginning of the body if it is another text than an event stream, such as a
+    /// JSON document or an HTML page. Otherwise returns `None`.
     pub fn instead(&self) -> Option<&[u8]> {
-        let text = self.kept.trim_ascii_start();
-        (text.starts_with(b"{") || looks_like_html(text)).then_some(&self.kept)
+        let is_empty = self.kept.trim_ascii().is_empty();
+        (!is_empty && !begins_stream(&self.kept)).then_some(&self.kept)
     }
 }

@@ -18,6 +18,9 @@ use crate::shorten::shorten;
 const WHOLE_ANSWER: &str = "a whole answer where a stream was asked for: a server or gateway \
                             ignores `stream: true`; let it stream, or name another `base_url`";
 
+const NO_ANSWER: &str = "neither an event stream nor an error (see that `base_url` is the API's \
+                         address)";
+
 /// An error as the server reports it.
 #[derive(Debug, Default)]
 struct ErrorBody {
@@ -25,6 +28,9 @@ struct ErrorBody {
     /// Type, code and status of the error, such as `rate_limit_error`; empty if the server states
     /// none of them.
     kind: String,
+    /// Whether the document states an error: under the key `error`, by a kind of error, or by a
+    /// message.
+    is_error: bool,
 }
 
 impl RemoteModel {
@@ -113,6 +119,17 @@ impl RemoteModel {
         }
     }
 
+    /// Returns the address of the requests.
+    fn url(&self) -> String {
+        self.clean(&format!("{}{}", self.options.endpoint, self.options.preset.wire.path()))
+    }
+
+    fn unknown_model(&self, status: u16, message: String) -> Error {
+        let url = self.url();
+        let path = self.options.preset.wire.path();
+        Error::UnknownModel { route: self.route(), status, url, path, message }
+    }
+
     fn refused(&self, answer: &HttpResponse, body: &[u8]) -> Error {
         let route = self.route();
         let status = answer.status();
@@ -140,30 +157,26 @@ impl RemoteModel {
             503 | 529 => {
                 Error::Overloaded { route, status, message, retry_after: retry_after(answer) }
             }
-            _ if is_html => Error::Html { route, status, message },
+            413 if is_html => Error::Rejected { route, status, message },
+            401 if is_html => Error::Denied { route, status, message, key: key() },
+            _ if is_html => Error::Html { route, status, url: self.url(), message },
             401 | 403 => Error::Denied { route, status, message, key: key() },
             402 => Error::NoCredit { route, status, message, key: key() },
-            404 => Error::UnknownModel { route, message },
+            404 | 405 => self.unknown_model(status, message),
             400 if states_missing_credit(&message) => {
                 Error::NoCredit { route, status, message, key: key() }
             }
             400 | 413 | 422 => Error::Rejected { route, status, message },
             200 if is_whole_answer(body) => {
-                Error::InvalidEvent { route, detail: WHOLE_ANSWER.to_owned() }
+                Error::NotStreamed { route, detail: WHOLE_ANSWER.to_owned() }
             }
-            200 => self.error_for_document(&error_body, message),
+            200 if !error_body.is_error => {
+                let text = self.clean(&String::from_utf8_lossy(body));
+                Error::NotStreamed { route, detail: format!("{NO_ANSWER}: {text}") }
+            }
+            200 => self.error_of_kind(&error_body.kind, message),
             _ => Error::Status { route, status, message },
         }
-    }
-
-    /// Returns the error for a JSON document that a server sent in place of a stream, with status
-    /// 200.
-    fn error_for_document(&self, error_body: &ErrorBody, message: String) -> Error {
-        let route = self.route();
-        if error_body.kind.is_empty() && error_body.message.is_empty() {
-            return Error::InvalidEvent { route, detail: WHOLE_ANSWER.to_owned() };
-        }
-        self.error_of_kind(&error_body.kind, message)
     }
 
     /// Returns the error for an error event within a stream.
@@ -188,18 +201,14 @@ impl RemoteModel {
             Some(429) => Error::RateLimited { route, message, retry_after: None },
             Some(503 | 529) => Error::Overloaded { route, status, message, retry_after: None },
             Some(401 | 403) => Error::Denied { route, status, message, key: key() },
-            Some(404) => Error::UnknownModel { route, message },
+            Some(404) => self.unknown_model(status, message),
             Some(400) if states_missing_credit(&message) => {
                 Error::NoCredit { route, status, message, key: key() }
             }
             Some(400 | 413 | 422) => Error::Rejected { route, status, message },
             _ => {
                 let retried = equal_status.is_none_or(is_retried_status);
-                let kind = match kind {
-                    "" => "an error without a name".to_owned(),
-                    kind => self.clean(kind),
-                };
-                Error::Stream { route, kind, message, retried }
+                Error::Stream { route, kind: self.clean(kind), message, retried }
             }
         }
     }
@@ -311,7 +320,7 @@ impl<'de> Visitor<'de> for &mut DocumentKeys {
     }
 }
 
-pub(super) fn looks_like_html(text: &[u8]) -> bool {
+fn looks_like_html(text: &[u8]) -> bool {
     let head: Vec<u8> = text.iter().take(64).map(u8::to_ascii_lowercase).collect();
     [&b"<!doctype"[..], b"<html", b"<head", b"<body", b"<h1", b"<?xml"]
         .iter()
@@ -345,17 +354,20 @@ fn states_missing_credit(message: &str) -> bool {
 /// The message is the error itself if it is a string, or else its `message` or `detail`. The end of
 /// a body with this key may be missing.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
+    let keys = DocumentKeys::read(body);
+    let has_error = keys.error.is_some();
     let json = match serde_json::from_slice::<Json>(body) {
         Ok(Json::Array(items)) => items.into_iter().next().or(Some(Json::Null)),
         Ok(json) => Some(json),
-        Err(_) => DocumentKeys::read(body).error.filter(|error| !error.is_null()),
+        Err(_) => keys.error.filter(|error| !error.is_null()),
     };
     let Some(json) = json else {
         let message = String::from_utf8_lossy(body).into_owned();
-        return ErrorBody { message, kind: String::new() };
+        return ErrorBody { message, kind: String::new(), is_error: has_error };
     };
 
-    let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(&json);
+    let inner = json.get("error").filter(|error| !error.is_null());
+    let error = inner.unwrap_or(&json);
     let text = |key: &str| match error.get(key) {
         Some(Json::String(text)) => Some(text.clone()),
         Some(Json::Number(number)) => Some(number.to_string()),
@@ -371,7 +383,14 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
     let words = [text("type"), text("code"), text("status")];
     let mut kinds: Vec<String> = words.into_iter().flatten().collect();
     kinds.dedup();
-    ErrorBody { message, kind: kinds.join(", ") }
+    let kind = kinds.join(", ");
+
+    let is_text = |key: &str| error.get(key).is_some_and(Json::is_string);
+    let is_named = ["type", "code"].iter().any(|key| text(key).is_some());
+    let is_described = is_text("message") || error.get("detail").is_some();
+    let is_error = has_error || inner.is_some() || is_named || is_described;
+    let is_error = is_error || status_of_kind(&kind).is_some();
+    ErrorBody { message, kind, is_error }
 }
 
 /// Returns the delay that the server requests: in milliseconds, in seconds, or as a date. Returns

@@ -86,9 +86,6 @@ impl AnswerSettings {
 
 /// Wire format of a provider.
 pub(super) trait WireDialect: Debug + Send + Sync {
-    /// Returns the path of the API beneath the base address.
-    fn path(&self) -> &'static str;
-
     fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)>;
 
     fn reader(&self) -> Box<dyn AnswerReader>;
@@ -151,7 +148,7 @@ impl RemoteModel {
             .client
             .post(
                 &options.endpoint,
-                self.dialect.path(),
+                options.preset.wire.path(),
                 &headers,
                 options.settings().body(request),
                 options.timeouts,
@@ -169,7 +166,7 @@ impl RemoteModel {
             return Err(self.compressed(coding));
         }
 
-        if !is_stream {
+        if !is_stream && !body::is_mislabelled_stream(&mut answer).await {
             return Err(self.no_stream(&mut answer).await);
         }
 

@@ -29,6 +29,16 @@ pub enum WireFormat {
     Anthropic,
 }
 
+impl WireFormat {
+    /// Returns the path of the API beneath the base address.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::OpenAi(_) => "/chat/completions",
+            Self::Anthropic => "/messages",
+        }
+    }
+}
+
 /// Name of the JSON key that bounds the length of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BoundKey {

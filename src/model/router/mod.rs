@@ -123,7 +123,7 @@ impl ModelRouter {
             untried: Vec::new(),
             is_void: false,
             tries: 0,
-            last: None,
+            failures: Vec::new(),
         };
 
         for round in 1..=most {
@@ -168,7 +168,14 @@ struct CallAttempts<'a> {
     /// come before the next answer, so that the receiver drops this text.
     is_void: bool,
     tries: u32,
-    last: Option<Error>,
+    /// The latest error of each route that failed, in the order in which they happened.
+    failures: Vec<RouteFailure<'a>>,
+}
+
+/// The latest error of a route in one call.
+struct RouteFailure<'a> {
+    route: &'a RoutedModel,
+    error: Error,
 }
 
 enum RetryDecision {
@@ -220,7 +227,7 @@ impl<'a> CallAttempts<'a> {
             let until = route.limiter.rests_until();
             let rest = until.map_or(Duration::ZERO, |until| until.duration_since(now));
             if rest > limits::RETRY_AFTER_MAX {
-                self.record_skipped(route.model.route(), rest);
+                self.record_skipped(route, rest);
                 self.remove(route);
             }
         }
@@ -238,12 +245,26 @@ impl<'a> CallAttempts<'a> {
     }
 
     /// Records that a route was skipped because its provider had requested a pause.
-    fn record_skipped(&mut self, route: ModelRoute, rest: Duration) {
+    fn record_skipped(&mut self, skipped: &'a RoutedModel, rest: Duration) {
+        let route = skipped.model.route();
         let message = "it asked to be left alone after an earlier request".to_owned();
         let retry_after = Some(Duration::from_secs(rest.as_secs()));
         let error = Error::RateLimited { route, message, retry_after };
+        self.record_failure(skipped, error);
+    }
+
+    /// Reports the error of a route, and keeps it as the latest one of this route.
+    fn record_failure(&mut self, route: &'a RoutedModel, error: Error) {
         (self.on_chunk)(AnswerChunk::Failed(&error));
-        self.last = Some(error);
+        self.failures.retain(|failure| !std::ptr::eq(failure.route, route));
+        self.failures.push(RouteFailure { route, error });
+    }
+
+    /// Records that an earlier process has made all attempts on a route. Any other error says more.
+    fn record_exhausted(&mut self, route: &'a RoutedModel, error: Error) {
+        if self.failures.is_empty() {
+            self.failures.push(RouteFailure { route, error });
+        }
     }
 
     /// Waits until the limits of a route's model allow the request. Reports the wait repeatedly, so
@@ -274,7 +295,7 @@ impl<'a> CallAttempts<'a> {
             match admission.admit(route.model.route(), name, self.most).await {
                 Ok(()) => {}
                 Err(error @ Error::Exhausted { .. }) => {
-                    self.last.get_or_insert(error);
+                    self.record_exhausted(route, error);
                     return RetryDecision::NotHere;
                 }
                 Err(error) => return RetryDecision::NotAdmitted(error),
@@ -310,15 +331,14 @@ impl<'a> CallAttempts<'a> {
                 permit.failed(&error);
                 let decision = worth(&error);
                 tracing::info!("{error}");
-                (self.on_chunk)(AnswerChunk::Failed(&error));
-                self.last = Some(error);
+                self.record_failure(route, error);
                 decision
             }
         }
     }
 
-    fn not_admitted(self, why: Error) -> Error {
-        match self.last {
+    fn not_admitted(mut self, why: Error) -> Error {
+        match self.take_deciding_error() {
             Some(last) if self.tries > 0 => {
                 Error::NotRepeated { last: Box::new(last), why: Box::new(why) }
             }
@@ -326,17 +346,27 @@ impl<'a> CallAttempts<'a> {
         }
     }
 
-    fn gave_up(self) -> Error {
-        match self.last {
-            Some(last) if self.tries > 1 => {
-                Error::GaveUp { tries: self.tries, last: Box::new(last) }
-            }
-            Some(last) => last,
-            None => {
-                let route = ModelRoute { provider: "router".to_owned(), model: String::new() };
-                Error::Cut { route, bytes: 0 }
-            }
+    fn gave_up(mut self) -> Error {
+        let Some(last) = self.take_deciding_error() else {
+            let route = ModelRoute { provider: "router".to_owned(), model: String::new() };
+            return Error::Cut { route, bytes: 0 };
+        };
+
+        let others: Vec<_> = self.failures.into_iter().map(|failure| failure.error).collect();
+        if self.tries > 1 || !others.is_empty() {
+            Error::GaveUp { tries: self.tries, last: Box::new(last), others }
+        } else {
+            last
         }
+    }
+
+    /// Removes and returns the error that decides whether a retry of the whole call may help: the
+    /// latest error after which a retry may help, on whatever route. If there is none, the latest
+    /// error. `None` if no route failed.
+    fn take_deciding_error(&mut self) -> Option<Error> {
+        let retried = self.failures.iter().rposition(|failure| failure.error.is_retried());
+        let deciding = retried.or_else(|| self.failures.len().checked_sub(1))?;
+        Some(self.failures.remove(deciding).error)
     }
 }
 

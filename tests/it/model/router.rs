@@ -229,6 +229,44 @@ async fn a_declining_route_is_skipped_for_another_and_not_retried() {
     assert!(matches!(error, Error::Denied { .. }), "one try needs no words: {error}");
 }
 
+/// The order of the routes decides neither whether a retry may help, nor which reasons are stated.
+#[tokio::test(start_paused = true)]
+async fn the_error_states_the_reason_of_each_route_in_any_order() {
+    let failing = |error| Actor::new("a", vec![Act::Break("", error)]);
+    for (first, second, is_retried, has_feedback) in [
+        (
+            limited_for_an_hour as fn(ModelRoute) -> Error,
+            denied as fn(ModelRoute) -> Error,
+            true,
+            false,
+        ),
+        (limited_for_an_hour, rejected, true, true),
+        (denied, rejected, false, true),
+    ] {
+        for routes in [[first, second], [second, first]] {
+            let routes = routes.map(failing);
+            let router = router(&[&routes[0], &routes[1]], RoutingStrategy::Failover, 3);
+            let error = call_once(&router).await.0.unwrap_err();
+            assert_eq!(error.is_retried(), is_retried, "{error}");
+            assert_eq!(error.feedback().is_some(), has_feedback, "{error}");
+            let route = || ModelRoute { provider: "scripted".to_owned(), model: "a".to_owned() };
+            for reason in [first(route()), second(route())] {
+                assert!(error.to_string().contains(&reason.to_string()), "{error}");
+            }
+            assert!(error.to_string().ends_with("; given up after 2 tries"), "{error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_many_routes_is_bounded() {
+    let actors: Vec<_> = (0..6).map(|_| Actor::new("a", vec![Act::Break("", denied)])).collect();
+    let router = router(&actors.iter().collect::<Vec<_>>(), RoutingStrategy::Failover, 1);
+    let text = call_once(&router).await.0.unwrap_err().to_string();
+    assert_eq!(text.matches("denied").count(), 1 + limits::OTHER_ROUTES_SHOWN, "{text}");
+    assert!(text.ends_with("; 3 more routes failed; given up after 6 tries"), "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_kept_to_and_other_routes_go_first() {
     let actor = Actor::new("a", vec![Act::Break("", limited), Act::Say("Yes.")]);

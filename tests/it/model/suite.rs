@@ -46,6 +46,8 @@ provider_suite! {
     an_empty_answer_is_an_error
     an_event_that_is_no_json_is_an_error
     a_whole_answer_is_known_by_its_beginning
+    a_stream_is_read_whatever_its_content_type
+    a_text_that_is_neither_an_answer_nor_an_error_is_not_retried
     an_error_in_the_middle_is_an_error
     an_error_within_status_200_counts_as_the_error_with_its_own_status
     a_compressed_answer_is_an_error_for_another_route
@@ -274,6 +276,7 @@ fn verdict(error: &Error) -> (&'static str, bool, bool) {
         Error::Html { .. } => "html",
         Error::Empty { .. } => "empty",
         Error::InvalidEvent { .. } => "invalid event",
+        Error::NotStreamed { .. } => "not streamed",
         Error::Stream { .. } => "stream",
         Error::Cut { .. } => "cut",
         Error::NoResponse { .. } => "no response",
@@ -292,6 +295,7 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         ("402 Payment Required", "billing_error", ("no credit", false, true)),
         ("403 Forbidden", "permission_error", ("denied", false, true)),
         ("404 Not Found", "not_found_error", ("unknown model", false, true)),
+        ("405 Method Not Allowed", "method", ("unknown model", false, true)),
         ("408 Request Timeout", "timeout", ("status", true, true)),
         ("413 Too Large", "request_too_large", ("rejected", false, true)),
         ("418 Teapot", "teapot", ("status", false, true)),
@@ -312,7 +316,13 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         let text = error.to_string();
         assert!(text.contains("the server's own words"), "{text}");
         assert!(text.contains(wire.preset), "{text}");
-        assert!(text.chars().count() < limits::ERROR_MESSAGE_CHARS_MAX + 200, "{text}");
+        assert!(text.chars().count() < limits::ERROR_MESSAGE_CHARS_MAX + 300, "{text}");
+        if matches!(error, Error::UnknownModel { .. }) {
+            let (_, address) = text.split_once("POST http://127.0.0.1:").unwrap();
+            let asked =
+                if wire.preset == "anthropic" { "/v1/messages" } else { "/v1/chat/completions" };
+            assert!(address.contains(&format!("{asked} answered HTTP 40")), "{text}");
+        }
         if matches!(error, Error::Denied { .. } | Error::NoCredit { .. }) {
             assert!(text.contains("the variable TEST_API_KEY"), "{text}");
         }
@@ -363,6 +373,7 @@ async fn retry_after_is_seconds_or_a_date(wire: &Wire) {
             let script = Script::whole(status, headers, "{}");
             let error = answered(wire.preset, script).await.0.unwrap_err();
             assert_eq!(error.retry_after(), expected, "{status} {headers}");
+            assert!(!error.to_string().contains("wait 0ns"), "{error}");
             assert!(error.is_overload());
         }
     }
@@ -374,7 +385,9 @@ async fn an_html_page_is_no_answer(wire: &Wire) {
         ("200 OK", "Content-Type: text/html\r\n", ("html", false, true)),
         ("200 OK", "", ("html", false, true)),
         ("200 OK", "Content-Type: text/event-stream\r\n", ("html", false, true)),
+        ("401 Unauthorized", "Content-Type: text/html\r\n", ("denied", false, true)),
         ("403 Forbidden", "Content-Type: text/html\r\n", ("html", false, true)),
+        ("413 Too Large", "Content-Type: text/html\r\n", ("rejected", false, true)),
         ("404 Not Found", "", ("html", false, true)),
         ("502 Bad Gateway", "Content-Type: text/html\r\n", ("html", true, true)),
         ("503 Unavailable", "Content-Type: text/html\r\n", ("overloaded", true, true)),
@@ -384,6 +397,10 @@ async fn an_html_page_is_no_answer(wire: &Wire) {
             answered(wire.preset, Script::whole(status, headers, page)).await.0.unwrap_err();
         assert_eq!(verdict(&error), expected, "{status} {headers}: {error}");
         assert!(error.to_string().contains("Sign in to the network"), "{error}");
+        assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{error}");
+        // A passing fault of a gateway is no reason to change the address.
+        let is_advised = expected == ("html", false, true);
+        assert_eq!(error.to_string().contains("`base_url`"), is_advised, "{error}");
     }
 }
 
@@ -416,7 +433,7 @@ async fn an_event_that_is_no_json_is_an_error(wire: &Wire) {
     assert_eq!(verdict(&error), ("invalid event", true, true), "no UTF-8: {error}");
     let whole = Script::whole("200 OK", "Content-Type: application/json\r\n", "{\"id\":\"x\"}");
     let error = answered(wire.preset, whole).await.0.unwrap_err();
-    assert_eq!(verdict(&error), ("invalid event", true, true), "no stream: {error}");
+    assert_eq!(verdict(&error), ("not streamed", false, true), "no stream: {error}");
 
     let openai =
         r#"{"object":"chat.completion","error":null,"choices":[{"message":{"content":"hi"}}]}"#;
@@ -427,7 +444,7 @@ async fn an_event_that_is_no_json_is_an_error(wire: &Wire) {
             let headers = format!("Content-Type: {kind}\r\n");
             let whole = Script::whole("200 OK", &headers, answer);
             let error = answered(wire.preset, whole).await.0.unwrap_err();
-            assert_eq!(verdict(&error), ("invalid event", true, true), "{kind}: {error}");
+            assert_eq!(verdict(&error), ("not streamed", false, true), "{kind}: {error}");
             let cause = "a server or gateway ignores `stream: true`";
             assert!(error.to_string().contains(cause), "{kind}: {error}");
         }
@@ -450,13 +467,13 @@ async fn a_whole_answer_is_known_by_its_beginning(wire: &Wire) {
         {
             let whole = Script::whole("200 OK", headers, answer);
             let error = answered(wire.preset, whole).await.0.unwrap_err();
-            assert_eq!(verdict(&error), ("invalid event", true, true), "{headers}: {error}");
+            assert_eq!(verdict(&error), ("not streamed", false, true), "{headers}: {error}");
             assert!(error.has_stream(), "{headers}: {error}");
             assert!(error.to_string().contains("ignores `stream: true`"), "{headers}: {error}");
         }
 
         let error = answered(wire.preset, broken(answer, 100)).await.0.unwrap_err();
-        assert_eq!(verdict(&error), ("invalid event", true, true), "{error}");
+        assert_eq!(verdict(&error), ("not streamed", false, true), "{error}");
         assert!(error.has_stream(), "{error}");
     }
 
@@ -464,7 +481,7 @@ async fn a_whole_answer_is_known_by_its_beginning(wire: &Wire) {
     let late = format!(r#"{{"id":"{text}","error":null,"choices":[]}}"#);
     let late = Script::whole("200 OK", "Content-Type: application/json\r\n", &late);
     let error = answered(wire.preset, late).await.0.unwrap_err();
-    assert_eq!(verdict(&error), ("invalid event", true, true), "{error}");
+    assert_eq!(verdict(&error), ("not streamed", false, true), "{error}");
     assert!(error.has_stream(), "{error}");
 
     // Nothing has shown yet what the document is.
@@ -487,6 +504,37 @@ async fn a_whole_answer_is_known_by_its_beginning(wire: &Wire) {
         assert_eq!(verdict(&error), expected, "{error}");
         assert!(error.to_string().contains("it broke"), "{error}");
         assert!(!error.has_stream(), "{error}");
+    }
+}
+
+/// Some gateways label a stream as JSON.
+async fn a_stream_is_read_whatever_its_content_type(wire: &Wire) {
+    let body = (wire.events)(&hello()).concat();
+    for before in ["", ": ping\n\n", "\u{feff}", "\r\n"] {
+        for kind in ["application/json", "application/x-ndjson", "text/html"] {
+            let headers = format!("Content-Type: {kind}\r\n");
+            let script = Script::whole("200 OK", &headers, &format!("{before}{body}"));
+            let (end, received) = answered(wire.preset, script).await;
+            let stop = end.unwrap().stop;
+            assert_eq!((stop, received.text.as_str()), (StopReason::Normal, HELLO), "{kind}");
+        }
+    }
+}
+
+async fn a_text_that_is_neither_an_answer_nor_an_error_is_not_retried(wire: &Wire) {
+    let lines = r#"{"message":{"role":"assistant","content":"hi"},"done":false}"#;
+    for (headers, body) in [
+        ("Content-Type: application/json\r\n", "{\"status\":\"ok\"}".to_owned()),
+        ("Content-Type: application/x-ndjson\r\n", format!("{lines}\n{lines}\n")),
+        ("Content-Type: text/plain\r\n", "Ollama is running".to_owned()),
+    ] {
+        let script = Script::whole("200 OK", headers, &body);
+        let error = answered(wire.preset, script).await.0.unwrap_err();
+        assert_eq!(verdict(&error), ("not streamed", false, true), "{body}: {error}");
+        assert!(error.has_stream(), "it is charged: {error}");
+        let first = body.lines().next().unwrap();
+        assert!(error.to_string().contains(first), "{error}");
+        assert!(error.to_string().contains("see that `base_url` is the API's address"), "{error}");
     }
 }
 

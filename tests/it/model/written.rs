@@ -398,7 +398,7 @@ async fn an_answer_that_its_server_broke_off_is_an_error() {
         let error = end.unwrap_err();
         assert!(error.is_retried(), "{reason}: {error}");
         assert!(error.is_for_another_route(), "{reason}: {error}");
-        let stated = format!("in the middle of its answer: {reason}: stated as finish_reason");
+        let stated = format!("reported an error: {reason}: stated as finish_reason");
         assert!(error.to_string().contains(&stated), "{error}");
     }
 }
