@@ -27,6 +27,7 @@ mod groups;
 mod holds;
 mod in_flight_limit;
 mod kept_back;
+mod last_turn;
 mod lifecycle;
 mod lost_attempts;
 mod message;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::actions_per_turn::{CALL_BESIDE_REPLY, PlannedAction, TurnActions};
 use super::call_table::RunningAttempt;
 use super::goals::only_answers;
+use super::last_turn::incomplete_answer;
 use super::message::NewMessage;
 use super::recorded_events::RecordedEvent;
 use super::refusals::refusal_of;
@@ -12,7 +13,7 @@ use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Contract, Meaning};
 use crate::envelope::{
-    BrokenPayload, Disposition, MessageKind, Refusal, RefusalRule, Spent, Turn, WrittenPayload,
+    BrokenPayload, Disposition, MessageKind, Refusal, RefusalRule, Turn, WrittenPayload,
 };
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
@@ -321,10 +322,12 @@ impl Core {
         let mut actions = TurnActions::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
         let mut refused = None;
+        let mut has_action = false;
 
         for item in in_order(payloads, &turn.broken) {
             let payload = match item {
                 TurnItem::Broken(broken) => {
+                    refused = Some(broken.rule());
                     self.broken(step, context, broken);
                     continue;
                 }
@@ -350,6 +353,7 @@ impl Core {
                 PlannedAction::Act => self.act(step, context, &checked).map(|()| checked),
                 PlannedAction::Refuse(rule, text) => Err(refusal_of(rule, text, &checked)),
             });
+            has_action |= !matches!(&taken, Ok(checked) if *checked.meaning() == Meaning::Note);
             let rule = taken.as_ref().err().map(|refusal| refusal.rule);
             refused = rule.filter(|rule| *rule != RefusalRule::BudgetSpent).or(refused);
             self.settle(step, context, taken);
@@ -365,7 +369,8 @@ impl Core {
         if let Some(spent) = turn.spent
             && !self.state.call(context.call).is_some_and(Call::awaits_forwarded)
         {
-            self.iterations_spent(step, context.call, spent, refused);
+            let incomplete = if has_action { None } else { incomplete_answer(&turn) };
+            self.iterations_spent(step, context.call, spent, (refused, incomplete));
         }
     }
 
@@ -414,46 +419,6 @@ impl Core {
     ) {
         let note = NewMessage::checked(MessageKind::Note, listener, listener, thread, checked);
         self.note(step, note.caused_by(call.0).in_call(call));
-    }
-
-    /// Fails a call whose agent can take no further turn, and has not ended the call with its last
-    /// turn. `refused` is the rule that refused the last refused payload of this turn; `None` if
-    /// there is no such payload. Payloads that were refused because no turn is left, or because a
-    /// budget is used up, do not count.
-    fn iterations_spent(
-        &mut self,
-        step: &mut Step,
-        call: CallId,
-        spent: Spent,
-        refused: Option<RefusalRule>,
-    ) {
-        if let (Spent::AfterLastCall, Some(rule)) = (spent, refused) {
-            let text = format!("the last turn is used up, and its payload was refused: {rule}");
-            return self.fail(step, call, ErrorCode::IterationsSpent, &text);
-        }
-
-        let (code, text) = match spent {
-            Spent::NeverValid => {
-                let text = "no turn held a valid action, and the last one is used up";
-                (ErrorCode::IterationsSpent, text)
-            }
-            Spent::AfterLastCall => {
-                let text = "the last turn is used up after a call, without a final answer";
-                (ErrorCode::IterationsSpent, text)
-            }
-            Spent::EndedInText => {
-                let text = "the last turn is used up, and it was text without an action; if such \
-                    text is to be the answer, set final_by = \"text\" for the agent in the config";
-                (ErrorCode::IterationsSpent, text)
-            }
-            Spent::WindowFull => {
-                let text = "the model's context window is full, and the turn that was to be the \
-                    last did not end the task";
-                (ErrorCode::BudgetSpent, text)
-            }
-        };
-
-        self.fail(step, call, code, text);
     }
 
     /// Refuses an answer that names a wrong attempt (see [`super::event::Event::Stray`]), and

@@ -239,6 +239,12 @@ const CHANGES: &[(u32, &str)] = &[
          do not open it again; and the retry of a refused submission whose key was used again is \
          refused without a record, and before a confirmation is required",
     ),
+    (
+        74,
+        "the fault of a call whose last turn is used up states the rule that refused a malformed \
+         payload of this turn, and states that the answer of the turn was cut at its maximum length \
+         or refused by the model, if the turn has no well-formed action",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -507,6 +507,46 @@ fn broken_actions_and_findings_are_fed_back() {
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
+/// The text of the fault states why the last turn ended without an action, if its note or a refusal
+/// states it.
+#[test]
+fn a_last_turn_that_was_cut_or_refused_says_so() {
+    let finding = || Finding::new("json-missing", TextLocation::default(), "`plan` is unexpected");
+    let broken = || BrokenPayload { index: 0, attempt: "{}".to_owned(), finding: finding() };
+    let cut = "its answer was cut at its maximum length before an action; raise max_tokens";
+    let cases = [
+        (Spent::AfterLastCall, "normal", true, "and its payload was refused: schema-invalid"),
+        (Spent::NeverValid, "length", false, cut),
+        (Spent::EndedInText, "length", false, cut),
+        (Spent::AfterLastCall, "length", true, cut),
+        (Spent::NeverValid, "refused", false, "and the model refused to answer"),
+        (Spent::NeverValid, "unknown", false, "no turn held a valid action"),
+        (Spent::WindowFull, "length", false, "the model's context window is full"),
+    ];
+    for (spent, stop, is_broken, text) in cases {
+        let mut world = world();
+        let (_, call) = world.open("desk", &word("plan", "p"));
+        let delivery = world.delivery("thinker");
+        let note = core("model-turn", &format!("stop=\"{stop}\""), "");
+        let broken = if is_broken { vec![broken()] } else { Vec::new() };
+        let turn = Turn { note, broken, spent: Some(spent), ..Turn::default() };
+        world.answer_turn(&delivery, &[], Some(turn));
+        let (_, messages) = &world.results[&call];
+        let fault = messages[0].payload.as_str();
+        assert!(fault.contains(text), "{spent:?} {stop}: {fault}");
+    }
+
+    // A well-formed action shows that the answer was long enough for one.
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let delivery = world.delivery("thinker");
+    let note = core("model-turn", "stop=\"length\"", "");
+    let turn = Turn { note, spent: Some(Spent::AfterLastCall), ..Turn::default() };
+    world.answer_turn(&delivery, &[word("look", "q")], Some(turn));
+    let fault = world.results[&call].1[0].payload.as_str();
+    assert!(fault.contains("used up after a call, without a final answer"), "{fault}");
+}
+
 /// T12, F14: the call of an agent that has used its last turn fails. The text of the fault depends
 /// on how the agent used its turns; there are four texts.
 #[test]
