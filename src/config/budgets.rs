@@ -22,7 +22,7 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
 }
 
 /// Returns one note for each money budget of zero, in the section `[limits]` or in the settings of
-/// an agent.
+/// an agent, and one for each model of which only some routes have a price.
 pub(super) fn notes(sections: &DeclaredSections) -> Vec<String> {
     let limits = [
         ("[limits]: `money`".to_owned(), sections.limits.money),
@@ -32,7 +32,26 @@ pub(super) fn notes(sections: &DeclaredSections) -> Vec<String> {
     let members =
         members.map(|member| (format!("{}: `money`", member.name.value), member.budget.money));
     let budgets = limits.into_iter().chain(members);
-    budgets.filter_map(|(key, money)| note_of_zero(&key, money)).collect()
+    let zeros = budgets.filter_map(|(key, money)| note_of_zero(&key, money));
+    zeros.chain(sections.models.iter().filter_map(|model| partly_priced(model, sections))).collect()
+}
+
+/// Returns a note if some routes of `model` have a price and others have none, because the sums of
+/// costs then lack the calls that the others answer.
+fn partly_priced(model: &DeclaredModel, sections: &DeclaredSections) -> Option<String> {
+    let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
+    let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
+    let (priced, unpriced): (Vec<_>, Vec<_>) = routes.partition(|route| route.has_price());
+    if priced.is_empty() {
+        return None;
+    }
+
+    let unpriced = unpriced.first()?;
+    Some(format!(
+        "{}: its route `{}` has no price, and others have one, so the costs of its calls are not \
+         complete; what costs nothing has price_in = 0, say",
+        model.name.value, unpriced.name.value
+    ))
 }
 
 /// Returns a note if a budget of money is zero, because such a budget permits only calls that cost
@@ -146,8 +165,13 @@ fn priced<'s>(
             continue;
         }
         let (line, _) = budget.line_and_column();
+        let place = if model.name.place.source.name() == budget.source.name() {
+            format!("line {line}")
+        } else {
+            format!("`{}`", budget.source.name())
+        };
         let message = format!(
-            "`{}` has no price, so the budget of money in line {line} cannot be kept",
+            "`{}` has no price, so the budget of money in {place} cannot be kept",
             model.name.value
         );
         let problem = ConfigProblem::new(ProblemCode::PriceMissing, &model.name.place, message);

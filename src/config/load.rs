@@ -276,7 +276,7 @@ fn resolve(
 
 /// Checks that the payloads of each agent fit the agent's transport, which is the form in which a
 /// model writes its actions. Returns notes about settings that are valid but may surprise the
-/// author of the config, including settings of concurrency and of budgets.
+/// author of the config, including settings of concurrency, of budgets and of models.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -287,6 +287,7 @@ fn transport_notes(
         transports::check(&sections.members, contracts, &payloads.schemas, problems)
     });
     let others = concurrency_notes(sections).into_iter().chain(budgets::notes(sections));
+    let others = others.chain(models::address_notes(&sections.models));
     notes.into_iter().flatten().chain(others).collect()
 }
 

@@ -142,6 +142,23 @@ impl DeclaredModel {
     }
 }
 
+/// Returns one note for each base address that ends with the path that organism appends to it.
+/// Requests to such an address usually fail, because its path has this part twice.
+pub(super) fn address_notes(models: &[DeclaredModel]) -> impl Iterator<Item = String> {
+    models.iter().filter_map(|model| {
+        let Some(DeclaredKind::Remote(remote)) = &model.kind else { return None };
+        let path = remote.preset.wire.path();
+        let base_url = remote.base_url.as_ref()?.value.value.trim_end_matches('/');
+        base_url.ends_with(path).then(|| {
+            format!(
+                "{}: `base_url` ends with `{path}`, which is appended to it again; write the part \
+                 before it",
+                model.name.value
+            )
+        })
+    })
+}
+
 /// Reports each temperature that Anthropic refuses. Other servers of Anthropic's format, at a
 /// `base_url`, may accept it. Not for stored configs, because earlier versions of the program
 /// accepted such temperatures.

@@ -180,6 +180,43 @@ fn a_budget_of_no_money_is_noted() {
     assert!(!config.contracts.has_unpriced_beneath(&name("user")));
 }
 
+/// A budget may come from an override, which is no line of the file.
+#[test]
+fn a_budget_that_cannot_be_kept_is_named_by_its_place() {
+    let money = [("ORGANISM_LIMITS__MONEY", "5")];
+    let Err(problems) = load(Path::new("good.toml"), &surroundings(&data(), &money)) else {
+        panic!("the model of the researcher has no price");
+    };
+    let text = problems.to_string();
+    assert!(
+        text.contains("the budget of money in `ORGANISM_LIMITS__MONEY` cannot be kept"),
+        "{text}"
+    );
+}
+
+#[test]
+fn settings_of_models_that_may_surprise_are_noted() {
+    let mut text = good_with("command = [\"./run\"]", "command = [\"./run\"]");
+    let model = |name: &str, rest: &str| {
+        format!(
+            "[models.{name}]\nprovider = \"openai-compatible\"\nmodel = \"m\"\n\
+             base_url = \"http://127.0.0.1:1/v1{rest}\n"
+        )
+    };
+    text += "\n";
+    text += &model("free", "/chat/completions/\"");
+    text += &model("paid", "\"\nprice_in = 1\nprice_out = 2\ncurrency = \"USD\"");
+    text += "[models.either]\nroutes = [\"free\", \"paid\"]\n";
+    let config = load_text(text, &[]).unwrap();
+    let expected = [
+        "either: its route `free` has no price, and others have one, so the costs of its calls are \
+         not complete; what costs nothing has price_in = 0, say",
+        "free: `base_url` ends with `/chat/completions`, which is appended to it again; write the \
+         part before it",
+    ];
+    assert_eq!(config.notes, expected);
+}
+
 #[test]
 fn a_contract_states_whether_the_agent_s_model_has_no_price() {
     let config = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
