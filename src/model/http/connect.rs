@@ -55,7 +55,7 @@ pub(super) async fn connect(
     };
 
     let stream = tcp(&proxy.host, proxy.port).await;
-    let mut stream = stream.map_err(|e| format!("the proxy {}: {e}", proxy.host))?;
+    let mut stream = stream.map_err(|e| proxy.failure(&e))?;
     if proxy.is_https {
         stream = tls.handshake(&proxy.host, stream).await?;
     }

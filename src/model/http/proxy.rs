@@ -19,6 +19,10 @@ use crate::limits;
 const CHECK_CREDENTIALS: &str = "write both into the proxy's variable, as in \
                                  `HTTPS_PROXY=http://user:password@host:port`";
 
+/// Advice for the operator if a proxy cannot be reached, or opens no tunnel.
+const CHECK_PROXY: &str = "see that the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names runs and \
+                           permits this host, or name the host in NO_PROXY";
+
 /// Advice for the operator if the value of a proxy's variable is no address of a proxy.
 const CHECK_VARIABLE: &str = "write it as in `HTTPS_PROXY=http://host:port`, or take it out";
 
@@ -137,7 +141,8 @@ impl ProxyRules {
             Some("https") => true,
             Some("http") | None => false,
             Some(other) => {
-                return Err(format!("{other} proxies are not supported, http ones are").into());
+                let detail = format!("{other} proxies are not supported, http ones are");
+                return Err(ConnectFailure { detail, advice: Some(CHECK_VARIABLE) });
             }
         };
 
@@ -176,15 +181,14 @@ impl HttpProxy {
         }
 
         ask.push_str("\r\n");
-        let broken = |e: std::io::Error| format!("the proxy {}: {e}", self.host);
+        let broken = |e: std::io::Error| self.failure(&e.to_string());
         stream.write_all(ask.as_bytes()).await.map_err(broken)?;
         // Reads single bytes, because the bytes after the head belong to the tunnel.
         let mut head = Vec::new();
 
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() >= limits::PROXY_HEAD_BYTES_MAX {
-                let detail = format!("the proxy {} answered at too great a length", self.host);
-                return Err(detail.into());
+                return Err(self.failure("its answer is too long"));
             }
             head.push(stream.read_u8().await.map_err(broken)?);
         }
@@ -195,9 +199,17 @@ impl HttpProxy {
         match status {
             Some(200..=299) => Ok(()),
             Some(PROXY_AUTHENTICATION_REQUIRED) => Err(self.denied()),
-            Some(status) => Err(format!("the proxy {} answered HTTP {status}", self.host).into()),
-            None => Err(format!("the proxy {} does not speak HTTP", self.host).into()),
+            Some(status) => Err(self.failure(&format!("it answered HTTP {status}"))),
+            None => Err(self.failure("it does not speak HTTP")),
         }
+    }
+
+    /// Returns the failure of this proxy. `reason` states what happened.
+    pub fn failure(&self, reason: &str) -> ConnectFailure {
+        let Self { host, port, .. } = self;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let detail = format!("the proxy {host}:{port}: {reason}");
+        ConnectFailure { detail, advice: Some(CHECK_PROXY) }
     }
 
     /// Returns the failure for a response with the status [`PROXY_AUTHENTICATION_REQUIRED`].
@@ -242,6 +254,15 @@ mod tests {
             let detail = format!("the value of the variable {name} is no address of a proxy");
             assert_eq!(proxy_for(variables, url), Err(detail));
         }
+    }
+
+    #[test]
+    fn a_proxy_of_another_kind_is_a_failure_with_advice_on_the_variable() {
+        let endpoint = ProviderEndpoint::parse(HTTPS, true).unwrap();
+        let rules = ProxyRules::all("socks5://127.0.0.1:1080");
+        let failure = rules.on_the_way_to(&endpoint).unwrap_err();
+        assert_eq!(failure.detail, "socks5 proxies are not supported, http ones are");
+        assert_eq!(failure.advice, Some(CHECK_VARIABLE));
     }
 
     #[test]

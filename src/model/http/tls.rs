@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{self, AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{
+    self, AlertDescription, CertificateError, ClientConfig, InvalidMessage, RootCertStore,
+};
 
 use super::connect::{BoxedStream, ConnectFailure};
 
@@ -27,6 +29,10 @@ const WANTS_CERTIFICATE: &str = "the server requires a certificate of its client
 /// Advice for a server that refuses the client with an alert that has several causes.
 const MAY_WANT_CERTIFICATE: &str = "the server refused the connection; it may require a \
                                      certificate of its client, and organism presents none";
+
+/// Advice for a server that answers the handshake with something else than TLS.
+const SPEAKS_NO_TLS: &str = "the server does not speak TLS at this address; write the address with \
+                             `http://`";
 
 /// Trusted root certificates.
 #[derive(Debug)]
@@ -97,6 +103,7 @@ fn failure(error: &io::Error, unread: Option<&str>) -> ConnectFailure {
             | CertificateError::NotValidYetContext { .. },
         ) => Some(NOT_VALID_NOW),
         rustls::Error::AlertReceived(alert) => advice_on(*alert),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(SPEAKS_NO_TLS),
         // The verifier states this reason only as text.
         _ => detail.contains("CaUsedAsEndEntity").then_some(AUTHORITY_AS_SERVER),
     });
@@ -187,6 +194,13 @@ mod tests {
         for reason in [CertificateError::Expired, CertificateError::NotValidYet] {
             assert_eq!(failed(reason, None).advice, Some(NOT_VALID_NOW));
         }
+    }
+
+    #[test]
+    fn a_server_without_tls_is_named_as_the_cause() {
+        let error = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+        let failed = failure(&io::Error::new(io::ErrorKind::InvalidData, error), None);
+        assert_eq!(failed.advice, Some(SPEAKS_NO_TLS));
     }
 
     #[test]

@@ -152,7 +152,10 @@ async fn a_proxy_opens_a_tunnel_or_its_refusal_is_reported() {
             "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
             "refused the user name and the password; write both into the proxy's variable",
         ),
-        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", "HTTP 502"),
+        (
+            "HTTP/1.1 502 Bad Gateway\r\n\r\n",
+            "it answered HTTP 502; see that the proxy that HTTPS_PROXY",
+        ),
         ("SSH-2.0-OpenSSH\r\n\r\n", "does not speak HTTP"),
         ("HTTP/1.1 200 Connected\r\n\r\n", "TLS"),
     ] {
