@@ -101,6 +101,9 @@ fn routes_of(spec: &ModelSpec) -> &[String] {
     }
 }
 
+/// End of the description of an answer whose provider states no usage, or an impossible one.
+const ESTIMATED: &str = "; both are estimates, because the provider does not state them";
+
 /// Result of a test call: a description of the answer, or of the error. `None` for a model that
 /// gets no test call: one without network, or one with routes.
 type ProbeResult = Option<Result<String, String>>;
@@ -117,7 +120,10 @@ async fn probe_all(models: &[&ModelSpec], missing: &MissingKeys) -> Vec<ProbeRes
                     let took = began.elapsed().as_millis();
                     let read = end.usage.tokens_in;
                     let wrote = end.usage.tokens_out;
-                    Ok(format!("answered in {took} ms; {read} tokens read, {wrote} written"))
+                    let counted = if end.usage.estimated { ESTIMATED } else { "" };
+                    Ok(format!(
+                        "answered in {took} ms; {read} tokens read, {wrote} written{counted}"
+                    ))
                 }
                 Err(error) => Err(error.to_string()),
             }),

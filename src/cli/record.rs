@@ -95,6 +95,7 @@ fn report(args: &Args, summary: RecorderSummary) -> anyhow::Result<()> {
 
     match summary.turns {
         0 => note!("no turn was recorded, so {out} was not written"),
+        1 => note!("1 turn in {out}"),
         turns => note!("{turns} turns in {out}"),
     }
     if summary.skipped > 0 {

@@ -14,7 +14,11 @@ const LIVE: &str = "A real model";
 const ADDRESS: &str = "ORGANISM_MODELS__VOICE__BASE_URL";
 
 /// Answers of the scripted model, turn after turn.
-const ANSWERS: [&str; 5] = ["ok", CALL, FINAL, CALL, FINAL];
+const ANSWERS: [&str; 4] = [CALL, FINAL, CALL, FINAL];
+
+/// Number of requests to the scripted model: a test call, whose answer states its usage, and then
+/// the turns.
+const REQUESTS: usize = 1 + ANSWERS.len();
 
 const CALL: &str = "<thinking>The shelf knows.</thinking>\n<stock><tea>black</tea></stock>";
 const FINAL: &str =
@@ -25,12 +29,13 @@ fn the_tutorial_runs_as_it_is_written() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TUTORIAL.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let answers = ANSWERS.iter().map(|text| ScriptedResponse::Text((*text).to_owned()));
-    let provider = Provider::start(answers.collect());
+    let tried = ScriptedResponse::counted("ok");
+    let provider = Provider::start(std::iter::once(tried).chain(answers).collect());
     let mut session = Session::new();
 
     for step in steps(&page).unwrap() {
         // The last step of the chapter is a recording again.
-        if step.chapter == LIVE && provider.requests() < ANSWERS.len() {
+        if step.chapter == LIVE && provider.requests() < REQUESTS {
             session.set(ADDRESS, &provider.url());
         } else {
             session.unset(ADDRESS);
@@ -43,5 +48,5 @@ fn the_tutorial_runs_as_it_is_written() {
     session.finish().unwrap();
     session.write(&path);
     assert!(session.commands > 40, "the commands were found: {}", session.commands);
-    assert_eq!(provider.requests(), ANSWERS.len(), "requests to the scripted server");
+    assert_eq!(provider.requests(), REQUESTS, "requests to the scripted server");
 }

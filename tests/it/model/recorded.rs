@@ -11,7 +11,7 @@ use organism::model::{PlaybackModel, SharedModel};
 use serde_json::Value as Json;
 
 use super::server::{KEY, NONCE, Script, Server, ask, call, options, remote};
-use super::wires::{ANTHROPIC, OPENAI, Scene, Stop};
+use super::wires::{ANTHROPIC, OPENAI, Scene, Stop, Usage};
 use crate::json_schemas::assert_described;
 use crate::organism::{CommandOutput, House};
 
@@ -65,7 +65,7 @@ async fn a_run_is_recorded_and_plays_the_same() {
     let other = std::fs::read_to_string(house.path("out.toml.part")).unwrap();
     assert_eq!(other, "another file");
     std::fs::remove_file(house.path("out.toml.part")).unwrap();
-    assert!(live.err.contains("1 turns in out.toml"), "{live:?}");
+    assert!(live.err.contains("1 turn in out.toml"), "{live:?}");
     let recording = std::fs::read_to_string(house.path("out.toml")).unwrap();
     let parts = ["I know one.", "tokens_in = 21", "verbatim = true", "openai/m-1", "live models"];
     for part in parts {
@@ -226,7 +226,9 @@ async fn an_answer_with_everything_in_it_plays_as_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_are_listed_with_their_keys_present_or_not() {
-    let server = Server::answering(Script::stream(&(OPENAI.events)(&answer("yes")))).await;
+    let script = |scene: &Scene| Script::stream(&(OPENAI.events)(scene));
+    let uncounted = Scene { usage: Usage::Missing, ..answer("yes") };
+    let server = Server::start(vec![script(&answer("yes")), script(&uncounted)]).await;
     let house = house(&format!(
         "[models.live]\nprovider = \"openai-compatible\"\nmodel = \"m-1\"\nbase_url = \"{url}\"\n\
          tokens_per_minute = 1000\n\
@@ -265,6 +267,10 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     let one = run(house.command(&["models", "live", "--try"]), &none);
     assert_eq!(one.code, Some(0), "{one:?}");
     assert!(one.out.contains("live: answered in"), "{one:?}");
+    let live = lines.iter().find(|line| line["name"] == "live").unwrap();
+    let counted = live["tried"]["detail"].as_str().unwrap();
+    assert!(!counted.contains("estimates"), "{counted}");
+    assert!(one.out.contains("; both are estimates"), "{one:?}");
     let played = run(house.command(&["models", "played", "--try"]), &none);
     assert_eq!(played.code, Some(0), "{played:?}");
     assert!(played.out.contains("played: not asked, it plays turns.toml\n"), "{played:?}");

@@ -687,7 +687,7 @@ fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
     let mut command = house.command(&["record", "out.toml", "say.xml"]);
     let made: CommandOutput = command.env("LIVE_KEY", KEY).output().unwrap().into();
     assert_eq!((made.code, made.out), (Some(0), talk_reply("at last")), "{}", made.err);
-    assert!(made.err.contains("1 turns in out.toml"), "{}", made.err);
+    assert!(made.err.contains("1 turn in out.toml"), "{}", made.err);
 }
 
 /// An agent host reports its readiness and counts the model calls of its agents.

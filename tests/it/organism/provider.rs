@@ -31,6 +31,15 @@ impl ScriptedResponse {
         Self::Text(format!("<said xmlns=\"{}\">{text}</said>", super::TALK))
     }
 
+    /// Answers with this text, and states its usage.
+    pub fn counted(text: &str) -> Self {
+        let [text, stop, done] = events(text);
+        let usage = json!({"prompt_tokens": 12, "completion_tokens": 1});
+        let usage = json!({"object": "chat.completion.chunk", "choices": [], "usage": usage});
+        let body = format!("{text}{stop}data: {usage}\n\n{done}");
+        Self::Status("200 OK", "Content-Type: text/event-stream\r\n".to_owned(), body)
+    }
+
     /// An error in the form of this wire format.
     pub fn error(status: &'static str, headers: &str, message: &str) -> Self {
         let error = json!({"error": {"message": message, "type": "test_error"}});
