@@ -36,6 +36,12 @@ pub enum BadKey {
     TooLong,
     #[error("holds a space, a line break or another character that no key has")]
     Characters,
+    #[error("begins with a byte order mark; save it without one")]
+    ByteOrderMark,
+    #[error("stands in quotes")]
+    Quoted,
+    #[error("begins with the name of a variable and `=`")]
+    Assignment,
 }
 
 impl ProviderKey {
@@ -45,7 +51,10 @@ impl ProviderKey {
         match value {
             "" => Err(BadKey::Empty),
             long if long.len() > limits::KEY_BYTES_MAX => Err(BadKey::TooLong),
+            marked if marked.starts_with('\u{feff}') => Err(BadKey::ByteOrderMark),
             odd if !odd.bytes().all(|b| b.is_ascii_graphic()) => Err(BadKey::Characters),
+            quoted if is_quoted(quoted) => Err(BadKey::Quoted),
+            assigned if is_assignment(assigned) => Err(BadKey::Assignment),
             good => Ok(Self { value: good.into(), source }),
         }
     }
@@ -121,6 +130,21 @@ impl ProviderKey {
         let long = self.value.len() >= limits::KEY_BYTES_HIDDEN_IN_ANSWERS;
         long.then(|| KeyFilter { key: Arc::clone(&self.value), held: String::new() })
     }
+}
+
+/// Whether a text has the same quotation mark at both ends.
+fn is_quoted(text: &str) -> bool {
+    text.len() > 1
+        && ['"', '\''].iter().any(|mark| text.starts_with(*mark) && text.ends_with(*mark))
+}
+
+/// Whether a text is a line such as `OPENAI_API_KEY=key`, as in a copied file of variables. A key
+/// may contain `=` at its end.
+fn is_assignment(text: &str) -> bool {
+    let Some((name, value)) = text.split_once('=') else { return false };
+    let is_name_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let is_name = name.contains('_') && name.chars().all(is_name_part);
+    is_name && value.chars().any(|c| c != '=')
 }
 
 /// Checks whether `json` begins with `text`. In `json`, any character of `text` may be written as

@@ -61,6 +61,10 @@ fn a_key_is_one_visible_word_and_never_shown() {
     assert_eq!(ProviderKey::new("a b", source()), Err(BadKey::Characters));
     assert_eq!(ProviderKey::new("a\r\nx: y", source()), Err(BadKey::Characters));
     assert_eq!(ProviderKey::new("schlüssel", source()), Err(BadKey::Characters));
+    assert_eq!(ProviderKey::new("\u{feff}sk-1", source()), Err(BadKey::ByteOrderMark));
+    assert_eq!(ProviderKey::new("\"sk-1\"\n", source()), Err(BadKey::Quoted));
+    assert_eq!(ProviderKey::new("OPENAI_API_KEY=sk-1", source()), Err(BadKey::Assignment));
+    assert!(ProviderKey::new("QUJD_A==", source()).is_ok(), "a key may end with `=`");
     assert_eq!(ProviderKey::new(&"x".repeat(10_000), source()), Err(BadKey::TooLong));
     let key = ProviderKey::new(&format!("{KEY}\n"), source()).unwrap();
     assert_eq!(format!("{key:?}"), "***");
