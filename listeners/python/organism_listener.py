@@ -1,5 +1,4 @@
-"""The Python kit for organism listeners: standard library only, Python 3.9 or later. On NATS it
-also needs nats-py, and `organism_bus.py` and `organism_environment.py` beside it.
+"""The Python kit for organism listeners, for Python 3.9 or later. On NATS, it needs its other modules and nats-py.
 
     import organism_listener as listener
 
@@ -78,15 +77,13 @@ def previews(handler):
 
 
 def stale_preview(reason):
-    """The answer to a call whose approved preview holds no more. Nothing was changed. Characters that
-    XML cannot contain are replaced."""
+    """The answer to a call whose approved preview holds no more. Nothing was changed."""
     return _core_text("stale-preview", reason)
 
 
 def element(name, text=None, attributes=None, children=()):
-    """Creates an element with the name `{namespace}local`. It contains the text, and then the elements
-    in `children`, which may also be one element. Attributes without a value are left out. A text is a
-    string, a number, or a value that has a text of its own, such as a date."""
+    """Creates an element with the name `{namespace}local`: the text, and then the elements in `children`, which may
+    also be one. Attributes without a value are left out. A text is a string, a number, or a value such as a date."""
     made = ET.Element(name, _texts_of(attributes or {}, f"element({name!r})"))
     made.text = None if text is None else _text_of(text, f"the text of element({name!r})")
     for child in children if hasattr(children, "__iter__") else [children]:
@@ -162,13 +159,10 @@ class Message:
         self.seq = int(source.get("seq"))
         self.new = source.get("new") == "true" and not is_remembered
         meta, self.payload = source
+        self.name = self.payload.tag
         words = {child.tag: child.text for child in meta}
         self.sender = words.get(_ENVELOPE + "from")
         self.time = words.get(_ENVELOPE + "time")
-
-    @property
-    def name(self):
-        return self.payload.tag
 
     def text(self, path, default=_REQUIRED):
         """The text of a child element of the payload, in the payload's own namespace. Without such a
@@ -252,14 +246,11 @@ class ThreadResult:
 
     def __init__(self, message):
         self.thread = message.payload.get("thread_id")
+        # The last part of the thread's id.
+        self.label = self.thread.rpartition(".")[2]
         self.status = message.payload.get("status")
         self.payloads = list(message.payload)
         self.new = message.new
-
-    @property
-    def label(self):
-        """The last part of the thread's id."""
-        return self.thread.rpartition(".")[2]
 
 
 class CallMemory:
@@ -305,7 +296,7 @@ class _Connection:
 
     def __init__(self, source, sink):
         self._source, self._sink = source, sink
-        self._partial, self._frames = [], []
+        self._partial, self._frames = bytearray(), []
         self.has_ended = False
         self._watch_lock = threading.Lock()
         self._is_handling = False
@@ -351,11 +342,10 @@ class _Connection:
 
     def _fill(self):
         data = os.read(self._source, 1 << 16)
-        *whole, rest = data.split(b"\0")
-        for part in whole:
-            self._frames.append(b"".join([*self._partial, part]))
-            self._partial = []
-        self._partial.append(rest)
+        self._partial += data
+        if b"\0" in data:
+            *whole, self._partial = self._partial.split(b"\0")
+            self._frames += map(bytes, whole)
         self.has_ended = not data
         return bool(data)
 
@@ -478,8 +468,7 @@ def _writable(returned):
     except Exception as error:
         advice = "return elements, texts or lists of these; make texts and attributes of elements strings"
         raise UnwritableAnswer(f"{advice} ({reason_of(error)})") from error
-    found = _NOT_XML.search(payloads)
-    if found:
+    if found := _NOT_XML.search(payloads):
         raise UnwritableAnswer(f"XML cannot contain the character U+{ord(found[0]):04X}")
     return payloads
 
@@ -505,9 +494,8 @@ def _take_over():
     source, sink = os.dup(0), os.dup(1)
     # A program that a handler starts finds its standard input empty. It would otherwise take the next frames, or wait
     # for an end of input that does not come.
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
-    os.close(empty)
+    with open(os.devnull, "rb") as empty:
+        os.dup2(empty.fileno(), 0)
     os.dup2(2, 1)
     return _Connection(source, sink)
 
@@ -608,8 +596,7 @@ def _warn_of_nothing(handler):
     if handler not in _warned:
         _warned.add(handler)
         name = getattr(handler, "__name__", "a handler")
-        log(f"organism_listener: {name} returned nothing, so its caller gets an acknowledgement; "
-            "if this is meant, return []")
+        log(f"organism_listener: {name} returned nothing, which acknowledges; if this is meant, return []")
 
 
 def _answered(delivery, frame, memory, channel):
