@@ -439,7 +439,12 @@ def _answer(returned):
         return returned or ""
     if isinstance(returned, ET.Element):
         return to_xml(returned)
-    return "".join(_answer(part) for part in returned)
+    if isinstance(returned, (list, tuple)):
+        return "".join(map(_answer, returned))
+    # Another iterable may be empty, such as an element of lxml without children, and would acknowledge.
+    kind = type(returned)
+    advice = "; return its text, such as etree.tostring(it, encoding='unicode')" if hasattr(returned, "tag") else ""
+    raise TypeError(f"this is of type {kind.__module__}.{kind.__qualname__}{advice}")
 
 
 class UnreadableDelivery(Exception):

@@ -3,7 +3,7 @@
 import { needed } from "./message.js";
 import { reasonOf } from "./program.js";
 import {
-  type Element,
+  Element,
   element,
   escaped,
   notXml,
@@ -102,7 +102,17 @@ function textOf(answer: Answer): string {
   if (Array.isArray(answer)) {
     return answer.map(textOf).join("");
   }
-  return String(answer);
+  if (typeof answer === "string" || answer instanceof Element) {
+    return String(answer);
+  }
+
+  // Without the check of types, such as in JavaScript. Another object may be empty, and would acknowledge.
+  throw new TypeError(`this is of type ${typeName(answer)}`);
+}
+
+/** The name of the class of a value, such as `Map`, or else its type. */
+function typeName(value: unknown): string {
+  return (typeof value === "object" && value?.constructor?.name) || typeof value;
 }
 
 /** An answer with the reason why there are no payloads. The pump does not try again. */

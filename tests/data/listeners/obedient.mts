@@ -105,6 +105,12 @@ await new Listener()
         return element(`${NS}done`, request.payload.elements);
       case "spawn-number":
         return spawn(Object.create(null) as Payload);
+      case "foreign-element":
+        return new Map() as unknown as Payload;
+      case "empty-bytes":
+        return Buffer.from("") as unknown as Payload;
+      case "empty-set":
+        return [new Set() as unknown as Payload];
       case "number":
         return new Element(`${NS}done`, new Map(), [5 as unknown as string]);
       case "number-attribute":

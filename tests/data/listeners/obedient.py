@@ -11,6 +11,15 @@ buffered_log = open(2, "w", closefd=False)
 kept = []
 
 
+class ForeignElement:
+    """An element of another library: an iterable of its children, of which it has none."""
+
+    tag = NS + "done"
+
+    def __iter__(self):
+        return iter(())
+
+
 class WithoutText(Exception):
     def __str__(self):
         raise RuntimeError("this exception has no text")
@@ -137,6 +146,12 @@ def do(request):
         return [done(number) for number in numbers]
     if word == "five":
         return 5
+    if word == "foreign-element":
+        return ForeignElement()
+    if word == "empty-bytes":
+        return b""
+    if word == "empty-set":
+        return [set()]
     if word == "number":
         unset = done("")
         unset.text = 5

@@ -173,6 +173,19 @@ fn what_a_handler_returns_and_no_kit_can_write_is_answered_with_the_reason() {
     answers_with_reason(KitLanguage::Python, &["five"], "cannot be sent: return elements");
 }
 
+/// The text of an empty object, such as an element of another library without children, would be
+/// empty, and would acknowledge the call.
+#[test]
+fn an_empty_object_that_a_handler_returns_is_no_acknowledgement() {
+    for language in KitLanguage::ALL {
+        let words = ["foreign-element", "empty-bytes", "empty-set"];
+        answers_with_reason(language, &words, "(TypeError: this is of type ");
+    }
+    let advice = "__main__.ForeignElement; return its text, such as etree.tostring(";
+    answers_with_reason(KitLanguage::Python, &["foreign-element"], advice);
+    answers_with_reason(KitLanguage::TypeScript, &["foreign-element"], " is of type Map)");
+}
+
 /// An object in place of a text is refused. Otherwise the kit would write the representation of the
 /// object, such as `b'abc'` or `[object Object]`.
 #[test]
