@@ -417,9 +417,10 @@ def to_xml(source, default=""):
         words.append(f"{_prefixed(outer, key, bound) if outer else key}={quoted(value)}")
     declared = [f"xmlns:{prefix}={quoted(uri)}" if prefix else f"xmlns={quoted(uri)}"
                 for prefix, uri in bound.items() if prefix or uri != default]
-    inner = escaped(source.text or "")
+    # Only None is no text. A number such as 0 must fail as any other does.
+    inner = "" if source.text is None else escaped(source.text)
     for child in source:
-        inner += to_xml(child, bound[""]) + escaped(child.tail or "")
+        inner += to_xml(child, bound[""]) + ("" if child.tail is None else escaped(child.tail))
     start = " ".join([tag, *declared, *words])
     return f"<{start}>{inner}</{tag}>" if inner else f"<{start}/>"
 

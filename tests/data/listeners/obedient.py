@@ -152,6 +152,14 @@ def do(request):
         return b""
     if word == "empty-set":
         return [set()]
+    if word == "zero":
+        unset = done("")
+        unset.text = 0
+        return unset
+    if word == "zero-tail":
+        outer = listener.element(NS + "done", children=done("inner"))
+        outer[0].tail = 0
+        return outer
     if word == "number":
         unset = done("")
         unset.text = 5

@@ -186,6 +186,12 @@ fn an_empty_object_that_a_handler_returns_is_no_acknowledgement() {
     answers_with_reason(KitLanguage::TypeScript, &["foreign-element"], " is of type Map)");
 }
 
+#[test]
+fn a_zero_in_place_of_a_text_is_refused_by_the_python_kit_as_other_numbers_are() {
+    let reason = "'int' object has no attribute 'replace'";
+    answers_with_reason(KitLanguage::Python, &["number", "zero", "zero-tail"], reason);
+}
+
 /// An object in place of a text is refused. Otherwise the kit would write the representation of the
 /// object, such as `b'abc'` or `[object Object]`.
 #[test]
