@@ -47,6 +47,8 @@ _value_namespaces = weakref.WeakKeyDictionary()
 # Maximum calls that are remembered between deliveries, and maximum bytes of their deliveries.
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
+# Variables that only a listener on NATS has.
+_ON_NATS = ["ORGANISM_BUS_" + name for name in ("NKEY", "CREDENTIALS", "CA", "LEASE", "WORKERS")] + ["ORGANISM_NAME"]
 _handlers = {}
 _previews = []
 _REQUIRED = object()
@@ -327,6 +329,8 @@ class _Connection:
         """Returns the next frame, or None when the pump has closed the pipe."""
         while not self._frames and self._fill():
             pass
+        if not self._frames and self._partial.strip():
+            sys.exit("the input ended within a frame: try a listener with `organism listener test`")
         return self._frames.pop(0) if self._frames else None
 
     def write(self, text):
@@ -513,10 +517,14 @@ def serve():
     # A process that is killed writes nothing more.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
-    if connection is None:
+    if os.environ.get("ORGANISM_BUS_URL"):
         import organism_bus
 
         return organism_bus.Bus(_answered, CallMemory(), missing_memory, bool(_previews)).serve()
+    # A pump sets none of these for a child process. A supervisor would take the end of empty input for a success.
+    for name in filter(os.environ.get, _ON_NATS):
+        sys.exit(f"{name} is set, and needs ORGANISM_BUS_URL beside it")
+    connection = _take_over()
     threading.Thread(target=connection.watch, daemon=True).start()
     memory = CallMemory()
     while (frame := connection.read()) is not None:

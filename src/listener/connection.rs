@@ -25,6 +25,8 @@ use crate::xml::escape::escape_text;
 
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
+const WITHIN_FRAME: &str =
+    "the input ended within a frame: try a listener with `organism listener test`";
 
 /// The two pipes of a listener.
 #[derive(Debug)]
@@ -72,7 +74,8 @@ impl KitConnection {
         Ok(connection)
     }
 
-    /// Returns the next frame; `None` if the pump has closed the pipe.
+    /// Returns the next frame; `None` if the pump has closed the pipe. Fails if the input has ended
+    /// within a frame.
     pub fn next(&self) -> io::Result<Option<Vec<u8>>> {
         let mut input = self.input.borrow_mut();
         loop {
@@ -80,7 +83,10 @@ impl KitConnection {
                 return Ok(Some(frame));
             }
             if !input.read()? {
-                return Ok(None);
+                if input.partial.trim_ascii().is_empty() {
+                    return Ok(None);
+                }
+                return Err(io::Error::other(WITHIN_FRAME));
             }
         }
     }

@@ -16,7 +16,7 @@ import { type BusEnvironment, busEnvironment, connectionOptions, FatalError, sho
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import type { DeliveryChannel } from "./message.js";
-import { endSoon, ignoreLogErrors, logAfterCancel, logTrace, reasonOf } from "./program.js";
+import { endSoon, fail, ignoreLogErrors, logAfterCancel, logTrace, reasonOf } from "./program.js";
 import { Service, type ServiceVerb } from "./service.js";
 import { parse, quoted, UnwritableAnswer } from "./xml.js";
 
@@ -126,8 +126,7 @@ export async function serveBus(listener: Listener): Promise<void> {
     if (!(error instanceof FatalError)) {
       throw error;
     }
-    process.stderr.write(`${error.message}\n`);
-    process.exit(1);
+    fail(error.message);
   }
 }
 

@@ -3,7 +3,7 @@
 import { type Answer, checkedText, preview } from "./answer.js";
 import type { CallMemory } from "./memory.js";
 import { type DeliveryChannel, needed, Request } from "./message.js";
-import { ignoreLogErrors, logTrace } from "./program.js";
+import { fail, ignoreLogErrors, logTrace } from "./program.js";
 import { serveStdio } from "./stdio.js";
 import type { Element } from "./xml.js";
 
@@ -20,6 +20,16 @@ export type PreviewHandler = (request: Request) => PreviewText | Promise<Preview
 export type PreviewText = string | null | undefined | void;
 
 const PREVIEW_REQUEST = "{https://xml-pipeline.org/ns/envelope/v1}preview";
+
+/** Variables that only a listener on NATS has. */
+const ON_NATS = [
+  "ORGANISM_BUS_NKEY",
+  "ORGANISM_BUS_CREDENTIALS",
+  "ORGANISM_BUS_CA",
+  "ORGANISM_BUS_LEASE",
+  "ORGANISM_BUS_WORKERS",
+  "ORGANISM_NAME",
+];
 
 /** The text of an answer, and whether its call is remembered now. */
 export interface HandledDelivery {
@@ -69,6 +79,12 @@ export class Listener {
     if (process.env["ORGANISM_BUS_URL"]) {
       const { serveBus } = await busModule();
       return serveBus(this);
+    }
+
+    // A pump sets none of these for a child process. A supervisor would take the end of empty input for a success.
+    const set = ON_NATS.find((name) => process.env[name]);
+    if (set !== undefined) {
+      fail(`${set} is set, and needs ORGANISM_BUS_URL beside it`);
     }
     return serveStdio(this);
   }
@@ -134,8 +150,7 @@ async function busModule(): Promise<typeof import("./bus.js")> {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ERR_MODULE_NOT_FOUND") {
       const why = "ORGANISM_BUS_URL is set, and @nats-io/transport-node is not there";
-      process.stderr.write(`${why}: npm install @nats-io/transport-node\n`);
-      process.exit(1);
+      fail(`${why}: npm install @nats-io/transport-node`);
     }
     throw error;
   }

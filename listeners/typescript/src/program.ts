@@ -7,6 +7,12 @@ export function endSoon(): void {
   setTimeout(() => process.exit(), 1000).unref();
 }
 
+/** Ends the program with this reason and the code 1. */
+export function fail(reason: string): never {
+  process.stderr.write(`${reason}\n`);
+  process.exit(1);
+}
+
 /** Ignores errors of the log, such as that nobody reads it any more: they are no reason to lose an answer. */
 export function ignoreLogErrors(log: NodeJS.WriteStream): void {
   log.on("error", () => {});

@@ -4,7 +4,7 @@ import { missingMemory, named, unwritable } from "./answer.js";
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import { type DeliveryChannel, needed } from "./message.js";
-import { endSoon, logAfterCancel, logTrace } from "./program.js";
+import { endSoon, fail, logAfterCancel, logTrace } from "./program.js";
 import { type Element, parse, UnwritableAnswer } from "./xml.js";
 
 const FRAME_BYTES_MAX = 16 * 2 ** 20;
@@ -29,6 +29,11 @@ export class FrameReader {
     }
     this.#add(rest);
     return frames;
+  }
+
+  /** Whether a frame has begun. White space alone begins none. */
+  get isWithinFrame(): boolean {
+    return Buffer.concat(this.#partial).toString("latin1").trim() !== "";
   }
 
   #add(bytes: Uint8Array): void {
@@ -118,6 +123,9 @@ export async function serveStdio(listener: Listener): Promise<void> {
   const probe = setInterval(() => held[0]?.heartbeat(), PROBE_MILLISECONDS);
   await working;
   clearInterval(probe);
+  if (reader.isWithinFrame) {
+    fail("the input ended within a frame: try a listener with `organism listener test`");
+  }
   endSoon();
 }
 
@@ -172,6 +180,5 @@ function takeOver(): (text: string) => Promise<void> {
 
 /** Ends the program, since no pump can take its answer: the next pump delivers the call again (section 8). */
 function giveUp(): never {
-  process.stderr.write("the pump has ended; this call is given up\n");
-  process.exit(1);
+  fail("the pump has ended; this call is given up");
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::blocking_work;
-use crate::bus::nats::header_names::URL_VARIABLE;
+use crate::bus::nats::header_names::ENDPOINT_VARIABLES;
 use crate::children::{self, OwnedChild};
 use crate::ids::ListenerName;
 use crate::limits;
@@ -145,12 +145,12 @@ impl Child {
             }
         };
 
-        for name in &options.withheld {
+        let hidden = options.withheld.iter().map(String::as_str);
+        for name in hidden.chain(ENDPOINT_VARIABLES) {
             command.env_remove(name);
         }
 
         command
-            .env_remove(URL_VARIABLE)
             .args(command_line)
             .envs(options.env.iter().map(|(key, value)| (key, value)))
             .env("ORGANISM_LISTENER", options.listener.as_str());

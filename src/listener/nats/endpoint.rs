@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bus::nats::header_names::URL_VARIABLE;
+use crate::bus::nats::header_names::{ENDPOINT_VARIABLES, URL_VARIABLE};
 use crate::ids::{IdError, ListenerName};
 use crate::limits;
 use crate::nats::{NatsCredentials, Options};
@@ -41,13 +41,22 @@ impl NatsEndpoint {
         Self { servers, organism: organism.into(), listener, lease: limits::NATS_LEASE }
     }
 
-    /// Reads the address from the environment. Returns `None` if the environment names no server.
+    /// Reads the address from the environment. Returns `None` if the environment has no variable of
+    /// a listener on NATS. Fails if it has some, but names no server: a supervisor would take the
+    /// end of the program, which finds no deliveries, for a success.
     pub fn of_environment() -> Result<Option<Self>, String> {
         Self::of(&|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
     }
 
     fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
-        let Some(url) = variable(Self::URL) else { return Ok(None) };
+        let Some(url) = variable(Self::URL) else {
+            let is_set = |name: &&str| variable(name).is_some();
+            return match ENDPOINT_VARIABLES.into_iter().find(is_set) {
+                Some(name) => Err(format!("{name} is set, and needs {} beside it", Self::URL)),
+                None => Ok(None),
+            };
+        };
+
         let needed = |name| {
             let needs = || format!("{} is set, and needs {name} beside it", Self::URL);
             variable(name).ok_or_else(needs)
@@ -110,7 +119,12 @@ mod tests {
         let place = of(&[url, organism, listener]).unwrap().unwrap();
         assert_eq!(place.servers.servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!((place.organism.as_str(), place.lease), ("desk", limits::NATS_LEASE));
-        let wrong: [(&[(&str, &str)], &str); 7] = [
+        let wrong: [(&[(&str, &str)], &str); 9] = [
+            (&[organism, listener], "ORGANISM_NAME is set, and needs ORGANISM_BUS_URL beside it"),
+            (
+                &[organism, listener, (NatsEndpoint::NKEY, "x")],
+                "ORGANISM_BUS_NKEY is set, and needs ORGANISM_BUS_URL beside it",
+            ),
             (&[(NatsEndpoint::URL, "nats://me:secret@a"), organism, listener], "holds credentials"),
             (&[url, listener], "ORGANISM_NAME"),
             (&[url, organism], "ORGANISM_LISTENER"),

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::bus::nats::header_names::URL_VARIABLE;
+use crate::bus::nats::header_names::ENDPOINT_VARIABLES;
 use crate::bus::process::{PumpMark, START_FAILURE, direct, spawn_piped};
 use crate::children::OwnedChild;
 use crate::clock::Time;
@@ -120,13 +120,13 @@ impl AlertCommand {
     fn spawn(&self, report: &AlertReport) -> std::io::Result<(Child, OwnedChild)> {
         let mut words = self.config.command.iter();
         let mut command = direct(words.next().map_or("", String::as_str));
-        for name in &self.withheld {
+        let hidden = self.withheld.iter().map(String::as_str);
+        for name in hidden.chain(ENDPOINT_VARIABLES) {
             command.env_remove(name);
         }
 
         command
             .args(words)
-            .env_remove(URL_VARIABLE)
             .envs(self.config.env.iter().map(|(name, value)| (name, value.expose())))
             .env("ORGANISM_ALERT_ID", report.id().to_string())
             .env("ORGANISM_ALERT_KIND", report.kind.as_str())

@@ -110,7 +110,10 @@ fn the_kits_of_programs_pass_every_check_and_those_of_previews() {
     let request = "<do xmlns=\"urn:test\">if-shown hello</do>";
     let remote = ["--previews", "--nats", &address];
     for language in KitLanguage::ALL {
-        let checklist = test_with(request, &remote[..1], &language.listener("obedient"));
+        // A child process does not inherit the variables of a listener on NATS.
+        let mut child = language.listener("obedient");
+        child.env("ORGANISM_BUS_NKEY", "listener.nk").env("ORGANISM_NAME", "desk");
+        let checklist = test_with(request, &remote[..1], &child);
         assert_eq!(checklist.matches("  ok").count(), 13, "{checklist}");
         for claim in ["shows what", "does nothing where another", "carries out a call whose"] {
             assert!(checklist.contains(&format!("ok    {claim}")), "{claim}: {checklist}");

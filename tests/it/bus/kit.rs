@@ -480,6 +480,19 @@ fn an_error_of_a_handler_after_a_cancel_is_answered_with_nothing() {
 }
 
 #[test]
+fn an_input_that_ends_within_a_frame_is_an_error() {
+    let mut served = Served::start(calculator);
+    served.input.write_all(b"<add/>\n").unwrap();
+    let reason = "cannot read a frame: the input ended within a frame: try a listener with \
+                  `organism listener test`";
+    assert_eq!(served.end(), Err(reason.to_owned()));
+
+    let mut served = Served::start(calculator);
+    served.input.write_all(b"\n").unwrap();
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
 fn several_payloads_of_one_type_are_one_answer() {
     let reply = vec![Sum { total: 1 }, Sum { total: 2 }].into_reply().unwrap();
     assert_eq!(

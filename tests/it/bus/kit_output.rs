@@ -192,6 +192,23 @@ fn a_zero_in_place_of_a_text_is_refused_by_the_python_kit_as_other_numbers_are()
     answers_with_reason(KitLanguage::Python, &["number", "zero", "zero-tail"], reason);
 }
 
+/// A supervisor would take the exit code 0 for a success.
+#[test]
+fn a_kit_whose_input_ends_within_a_frame_fails() {
+    for language in KitLanguage::ALL {
+        let output = output(language, &[&*delivery("echo done"), b"<do/>\n"].concat());
+        let reason =
+            "the input ended within a frame: try a listener with `organism listener test`\n";
+        assert_eq!(text(&output.stderr), reason, "{language:?}");
+        assert_eq!(output.status.code(), Some(1), "{language:?}");
+        assert!(text(&output.stdout).contains(&done("done")), "{language:?}");
+    }
+    let line_break = [&*delivery("echo done"), b"\n"].concat();
+    for language in KitLanguage::ALL {
+        assert!(output(language, &line_break).status.success(), "{language:?}");
+    }
+}
+
 /// An object in place of a text is refused. Otherwise the kit would write the representation of the
 /// object, such as `b'abc'` or `[object Object]`.
 #[test]

@@ -186,6 +186,19 @@ async fn a_wrong_variable_is_refused_with_its_reason_alone(language: KitLanguage
     assert_eq!(log_of_refusals(language, "nats://127.0.0.1:1", &cases), expected.concat());
 }
 
+/// A program without the address of a server would find an empty input, and end with a success.
+async fn variables_of_nats_without_the_address_of_a_server_are_refused(language: KitLanguage) {
+    let variables = ["NKEY", "CREDENTIALS", "CA", "LEASE", "WORKERS"];
+    let variables = variables.map(|name| format!("ORGANISM_BUS_{name}"));
+    let cases = variables.iter().map(|variable| vec![(variable.as_str(), "1")]);
+    // The program always has a name of its organism.
+    let cases: Vec<_> = cases.chain([vec![]]).collect();
+    let refused = variables.iter().map(String::as_str).chain(["ORGANISM_NAME"]);
+    let expected = refused
+        .map(|variable| format!("{variable} is set, and needs ORGANISM_BUS_URL beside it\n"));
+    assert_eq!(log_of_refusals(language, "", &cases), expected.collect::<String>());
+}
+
 async fn what_is_no_address_of_a_server_is_refused(language: KitLanguage) {
     let addresses = ["foo://", "nats://", "http://127.0.0.1:4222", "127.0.0.1:port", "a b", ""];
     let lists = addresses.map(|address| format!("nats://127.0.0.1:1, {address}"));
@@ -328,5 +341,6 @@ async fn the_typescript_kit_tells_of_itself_as_services_do() {
 
 each_kit!(
     a_wrong_variable_is_refused_with_its_reason_alone
+    variables_of_nats_without_the_address_of_a_server_are_refused
     what_is_no_address_of_a_server_is_refused
 );
