@@ -311,15 +311,16 @@ class Bus:
                 "restart the listener")
         elif self._is_denied(str(error)):
             await self._report_denied(str(error))
-            self._denied = (
-                f"{text}: the right to it is missing: look whether this is the key of "
-                f"{self._listener} of {self._organism}; `organism nats-config` writes a server's "
-                "config with all that is needed")
+            # The first denial, of the deliveries, is the clearest. Those that follow have the same cause.
+            self._denied = self._denied or (
+                f"{text}: the right to it is missing: look whether the organism is called {self._organism} and this is "
+                f"the key of its listener {self._listener}; `organism nats-config` writes a server's config with all "
+                "that is needed")
             self._stopping.set()
         else:
             await self._report_denied(str(error))
         # The client reconnects five times a second, possibly for hours, and two errors may alternate.
-        if text not in self._logged:
+        if text not in self._logged and not self._denied:
             if len(self._logged) >= _LOGGED_MAX:
                 self._logged.clear()
             self._logged.add(text)

@@ -263,12 +263,16 @@ class Bus {
     }
     if (error instanceof errors.PermissionViolationError && this.#isDenied(error)) {
       const { listener, organism } = this.place;
-      this.#denied =
-        `organism-listener: ${text}: the right to it is missing: look whether this is the key of ${listener} of ` +
-        `${organism}; \`organism nats-config\` writes a server's config with all that is needed`;
+      // The first denial, of the deliveries, is the clearest. Those that follow have the same cause.
+      this.#denied ??=
+        `organism-listener: ${text}: the right to it is missing: look whether the organism is called ${organism} and ` +
+        `this is the key of its listener ${listener}; \`organism nats-config\` writes a server's config with all ` +
+        "that is needed";
       this.#stopping.abort();
     }
-    this.#logOnce(text);
+    if (this.#denied === undefined) {
+      this.#logOnce(text);
+    }
   }
 
   /** Reports a denied operation to the pump, which records it. A denied report is not reported. */

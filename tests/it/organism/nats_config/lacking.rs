@@ -166,6 +166,22 @@ fn a_listener_without_permissions_reports_them_and_exits_with_all_kits() {
     }
 }
 
+/// The servers deny a program with a wrong key almost everything. Its log has one line, which names
+/// the subject of the deliveries.
+#[test]
+fn a_kit_with_the_key_of_another_user_names_the_right_to_its_deliveries_alone() {
+    let guarded = guarded();
+    let way = way(&guarded, "echo");
+    for language in KitLanguage::ALL {
+        let (code, log) = Solo::start(language, &guarded.house, &way).refused(&guarded.house);
+        assert_eq!(log.lines().count(), 1, "{language:?}: {log}");
+        let denied = log.to_lowercase().contains("subscription to \"organism.talk.to.solo\"");
+        assert!(denied, "{language:?}: {log}");
+        let advice = "whether the organism is called talk and this is the key of its listener solo";
+        assert_refused((code, log), advice);
+    }
+}
+
 /// Waits for the next report of a denied operation. Returns the subject and the text of the report.
 fn next_report(runtime: &Runtime, reports: &mut Subscriber) -> (String, String) {
     let report = runtime.block_on(reports.next()).expect("a report");
