@@ -513,7 +513,8 @@ def _take_over():
 def serve():
     """Answers deliveries until the pump closes standard input, and then ends with code 0. If the
     environment names a server in ORGANISM_BUS_URL, answers on NATS until a signal ends the program."""
-    connection = None if os.environ.get("ORGANISM_BUS_URL") else _take_over()
+    if not _handlers:
+        sys.exit("there are no handlers: register them with `accepts` before `serve()`")
     # A process that is killed writes nothing more.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
@@ -625,7 +626,8 @@ def _answered(delivery, frame, memory, channel):
         return _previewed(request), False
     handler = _handlers.get(request.name)
     if handler is None:
-        raise LookupError(f"no handler for {request.name}")
+        known = ", ".join(sorted(_handlers))
+        raise LookupError(f"no handler for {request.name}, only for {known}; names have the form {{namespace}}local")
     returned = handler(request)
     if hasattr(returned, "__next__"):
         returned = list(returned)  # a handler with `yield` runs here, and may raise

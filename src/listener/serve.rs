@@ -155,11 +155,21 @@ impl Listener {
         place: &NatsEndpoint,
         stopped: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), String> {
+        self.check_handlers()?;
         let gives_previews = self.preview.is_some();
         nats::serve(place, gives_previews, stopped, &mut |request| self.handle(request))
     }
 
+    /// Fails if the listener has no handler for calls.
+    fn check_handlers(&self) -> Result<(), String> {
+        if self.handlers.is_empty() && self.otherwise.is_none() {
+            return Err("there are no handlers: register them with `on` before `serve`".to_owned());
+        }
+        Ok(())
+    }
+
     fn run(mut self, connection: KitConnection) -> Result<(), String> {
+        self.check_handlers()?;
         let connection = Rc::new(connection);
         let line: Rc<dyn DeliveryChannel> = connection.clone();
         let mut memory = CallMemory::default();
@@ -208,9 +218,9 @@ impl Listener {
         }
 
         let name = request.payload_name();
-        let handler = self.handlers.get_mut(name).or(self.otherwise.as_mut());
-        let handler =
-            handler.ok_or_else(|| HandlerFailure::Failed(format!("no handler for {name}")))?;
+        let Some(handler) = self.handlers.get_mut(name).or(self.otherwise.as_mut()) else {
+            return Err(HandlerFailure::Failed(self.missing_handler(name)));
+        };
         let reply = handler(request).map_err(|failure| match failure {
             HandlerFailure::Failed(reason) => HandlerFailure::Failed(format!("{name}: {reason}")),
             other => other,
@@ -218,6 +228,13 @@ impl Listener {
 
         reply.check_characters().map_err(HandlerFailure::UnwritableAnswer)?;
         Ok(reply)
+    }
+
+    /// Returns the reason of a call whose payload name `name` has no handler.
+    fn missing_handler(&self, name: &PayloadName) -> String {
+        let mut known: Vec<_> = self.handlers.keys().map(ToString::to_string).collect();
+        known.sort();
+        format!("no handler for {name}, only for {}", known.join(", "))
     }
 }
 

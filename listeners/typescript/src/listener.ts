@@ -76,6 +76,9 @@ export class Listener {
    */
   async serve(): Promise<void> {
     ignoreLogErrors(process.stderr);
+    if (this.#handlers.size === 0) {
+      fail("there are no handlers: register them with `accepts` before `serve()`");
+    }
     if (process.env["ORGANISM_BUS_URL"]) {
       const { serveBus } = await busModule();
       return serveBus(this);
@@ -112,7 +115,8 @@ export class Listener {
 
     const handler = this.#handlers.get(request.name);
     if (!handler) {
-      throw new Error(`no handler for ${request.name}`);
+      const known = [...this.#handlers.keys()].sort().join(", ");
+      throw new Error(`no handler for ${request.name}, only for ${known}; names have the form {namespace}local`);
     }
     const payloads = checkedText(await handler(request));
     const isRemembered = memory.put(needed(delivery, "call"), [...remembered.frames, frame]);

@@ -6,13 +6,14 @@ class Ended extends Error {}
 
 const [last = "{}", ...others] = process.argv.slice(2).reverse();
 const { exit } = process;
+const served = new Listener().accepts("{urn:test}do", () => undefined);
 process.exit = (code) => {
   throw new Ended(String(code));
 };
 for (const variables of others.reverse()) {
   const before = { ...process.env };
   Object.assign(process.env, JSON.parse(variables));
-  const end = await new Listener().serve().catch((error: unknown) => error);
+  const end = await served.serve().catch((error: unknown) => error);
   if (!(end instanceof Ended && end.message === "1")) {
     throw new Error(`${end} with ${variables}`);
   }
@@ -20,4 +21,4 @@ for (const variables of others.reverse()) {
 }
 process.exit = exit;
 Object.assign(process.env, JSON.parse(last));
-await new Listener().serve();
+await served.serve();

@@ -7,6 +7,7 @@ import sys
 
 import organism_listener as listener
 
+listener.accepts("{urn:test}do")(lambda request: None)
 *others, last = [json.loads(variables) for variables in sys.argv[1:]]
 for variables in others:
     before = dict(os.environ)

@@ -493,6 +493,20 @@ fn an_input_that_ends_within_a_frame_is_an_error() {
 }
 
 #[test]
+fn a_payload_without_a_handler_is_an_error_with_the_names_that_have_one() {
+    let mut served = Served::start(|| {
+        let listener = Listener::new().on(|sum: Sum, _: &Request| Ok::<_, String>(sum));
+        listener.on(|add: Add, _: &Request| Ok::<_, String>(add))
+    });
+    served.say(&delivery(&["<q/>"]));
+    let reason = "no handler for q, only for {urn:calc}add, {urn:calc}sum";
+    assert_eq!(served.end(), Err(reason.to_owned()));
+
+    let reason = "there are no handlers: register them with `on` before `serve`";
+    assert_eq!(Served::start(Listener::new).end(), Err(reason.to_owned()));
+}
+
+#[test]
 fn several_payloads_of_one_type_are_one_answer() {
     let reply = vec![Sum { total: 1 }, Sum { total: 2 }].into_reply().unwrap();
     assert_eq!(

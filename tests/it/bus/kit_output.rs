@@ -209,6 +209,35 @@ fn a_kit_whose_input_ends_within_a_frame_fails() {
     }
 }
 
+#[test]
+fn a_payload_without_a_handler_fails_with_the_names_that_have_one() {
+    let unknown = super::kit::delivery(&["<done xmlns=\"urn:test\"/>"]) + "\0";
+    for language in KitLanguage::ALL {
+        let output = output(language, unknown.as_bytes());
+        let log = text(&output.stderr);
+        let reason = "no handler for {urn:test}done, only for {urn:test}do; names have the form \
+                      {namespace}local\n";
+        assert!(log.ends_with(reason), "{language:?}: {log}");
+        assert_eq!(output.status.code(), Some(1), "{language:?}");
+    }
+}
+
+#[test]
+fn a_program_of_a_kit_without_handlers_fails() {
+    let mut python = Command::new("python3");
+    python.args(["-c", "import organism_listener as kit; kit.serve()"]);
+    python.env("PYTHONPATH", repository().join("listeners/python"));
+    let mut node = Command::new("node");
+    let program = "import { Listener } from 'organism-listener'; await new Listener().serve();";
+    node.args(["--input-type=module", "--eval", program]);
+    node.current_dir(repository().join("target/typescript/try"));
+    for mut command in [python, node] {
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let reason = "there are no handlers: register them with `accepts` before `serve()`\n";
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), reason));
+    }
+}
+
 /// An object in place of a text is refused. Otherwise the kit would write the representation of the
 /// object, such as `b'abc'` or `[object Object]`.
 #[test]
