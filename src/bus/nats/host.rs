@@ -560,10 +560,12 @@ impl NatsShared {
                 None => "start one",
             };
             let partition = self.options.partition;
-            tracing::warn!(
-                %listener, partition,
-                "no replica of {listener} is connected to NATS: {remedy}"
-            );
+            if !self.options.starts_replicas {
+                tracing::warn!(
+                    %listener, partition,
+                    "no replica of {listener} is connected to NATS: {remedy}"
+                );
+            }
             self.sink.left(listener, detail);
         }
 

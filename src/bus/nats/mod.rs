@@ -62,6 +62,9 @@ pub struct Options {
     /// Whether a cancelled attempt stays in flight as long as its replica renews the lease. True
     /// for listeners that must get only one delivery at a time.
     pub waits_for_end: bool,
+    /// Whether the caller starts the replicas itself, and may deliver before the first one is
+    /// connected. Such an absence causes no warning.
+    pub starts_replicas: bool,
     /// Maximum time for deliveries in flight to end during a drain.
     pub drain_timeout: Duration,
     /// Settings of a remote agent; `None` for other listeners.
@@ -77,6 +80,7 @@ impl Options {
             partition: None,
             cancel_grace: limits::CANCEL_GRACE,
             waits_for_end: false,
+            starts_replicas: false,
             drain_timeout: limits::DRAIN_TIMEOUT,
             remote_agents: None,
         }

@@ -96,6 +96,7 @@ impl TrialHarness {
         })?;
         let subjects = bus::ListenerSubjects::new(&organism, &tested());
         let options = bus::Options::new(organism.clone(), tested());
+        let options = bus::Options { starts_replicas: true, ..options };
         let host = NatsHost::start(Arc::clone(&wire), options, sink, Handle::current()).await;
         let host = host.map_err(|e| e.to_string())?;
         let environment = [

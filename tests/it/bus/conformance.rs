@@ -78,6 +78,8 @@ fn test_with(payload: &str, options: &[&str], listener: &Command) -> String {
     let output = command.output().unwrap();
     let checklist = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{listener:?}: {checklist}");
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(!log.contains("no replica"), "the start of the program causes a warning: {log}");
     checklist
 }
 
