@@ -4,12 +4,13 @@
 
 use std::cell::LazyCell;
 
-use crate::contract::{Meaning, Vocabulary};
+use crate::contract::{Contract, Meaning, Role, Vocabulary};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{Attempt, CallId, ListenerName, PayloadName};
 use crate::limits;
 use crate::pump::gate::{Checked, Gate};
 use crate::shorten::shorten;
+use crate::system;
 use crate::thread::{Fact, Input, Record};
 use crate::xml::element::Element;
 use crate::xml::invisible_characters::visible_line;
@@ -175,6 +176,11 @@ fn missing_word_description(
         None => (name, "it".to_owned()),
     };
 
+    if is_word_of_agents(&name) {
+        let permitted = list_of(permitted);
+        return Some(format!("{subject} is a word that only agents may use; {permitted}"));
+    }
+
     let same_local = |word: &&&PayloadName| word.local.eq_ignore_ascii_case(&name.local);
     let advice = match permitted.iter().find(same_local) {
         Some(meant) => format!("did you mean `{meant}`?"),
@@ -184,6 +190,14 @@ fn missing_word_description(
         "{subject} is not in `replies`, no listener in `peers` accepts it, and `core` does not \
          name it; {advice}"
     ))
+}
+
+/// Whether `name` is a word of the core that agents may use, and that the `core` of a listener
+/// cannot allow.
+fn is_word_of_agents(name: &PayloadName) -> bool {
+    let is_named = |word: &str| *name == system::name(word);
+    let for_role = |role| Contract::core_words_of(role).any(is_named);
+    system::NOTES.into_iter().any(is_named) || (for_role(Role::Agent) && !for_role(Role::Listener))
 }
 
 fn list_of(permitted: &[&PayloadName]) -> String {
@@ -237,8 +251,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::contract::{Contract, Contracts, Role};
-    use crate::system;
+    use crate::contract::Contracts;
 
     #[test]
     fn a_preview_in_an_answer_to_a_call_is_refused_by_the_core() {
@@ -264,6 +277,20 @@ mod tests {
         let beside = refusal(RefusalRule::CallBesideReply, &preview).named(&name);
         assert!(is_by_core(vocabulary, &beside));
         assert_eq!(core_reason(attempt, &beside), "call-beside-reply: why");
+    }
+
+    #[test]
+    fn a_word_of_agents_is_refused_without_the_advice_to_name_it_in_core() {
+        let word = |local: &str| format!("<{local} xmlns=\"{}\">x</{local}>", system::NAMESPACE);
+        let reason = |text: &str| {
+            missing_word_description(&Vocabulary::default(), &[], text.as_bytes()).unwrap()
+        };
+        for local in ["progress", "thinking", "todo-until", "clear-context"] {
+            let reason = reason(&word(local));
+            assert!(reason.starts_with("it is a word that only agents may use"), "{reason}");
+        }
+        assert!(reason(&word("wait")).contains("`core` does not name it"));
+        assert!(reason("<progress/>").contains("`core` does not name it"));
     }
 
     #[test]
