@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use super::harness::{HostHarness, SinkEvent, message, name, repository};
+use crate::docs::blocks::block;
 
 /// Environment variable that lists the interpreters that must be installed. `.ci/run` sets it.
 const REQUIRED: &str = "ORGANISM_EXAMPLES";
@@ -47,7 +48,7 @@ fn schema() -> String {
 
 fn examples() -> Vec<Example> {
     let page = page();
-    let sections = page.split("\n## ").skip(1);
+    let sections = page.split("\n## ").skip(1).filter(|section| section.contains("`command = ["));
     let parse = |section: &str| {
         let (language, rest) = section.split_once('\n').unwrap();
         let (_, file) = rest.split_once('`').unwrap();
@@ -250,6 +251,62 @@ fn the_page_installs_the_compiler_before_it_compiles() {
     assert!(before.ends_with("\n    npm install -D typescript"), "{before}");
     assert_eq!(compiler_arguments().last().unwrap(), "greeter.mts");
     assert_eq!(page.matches("npx tsc").count(), 1);
+}
+
+/// Runs commands of the page in `folder`. They find the program `organism`, and the Python with the
+/// client for NATS.
+fn shell(folder: &Path, commands: &str) -> Command {
+    let python = super::remote::python();
+    let programs = [Path::new(env!("CARGO_BIN_EXE_organism")), Path::new(python.get_program())];
+    let own = programs.iter().map(|program| program.parent().unwrap().to_owned());
+    let path = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths(own.chain(std::env::split_paths(&path))).unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-e", "-c", commands]).current_dir(folder).env("PATH", path).env("HOME", folder);
+    for place in ["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] {
+        shell.env_remove(place);
+    }
+    shell
+}
+
+fn carried_out(folder: &Path, commands: &str) -> String {
+    let output = shell(folder, commands).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{commands}: {log}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Takes each step of the section about a listener on another machine, on one machine.
+#[test]
+fn the_documented_steps_to_a_listener_on_another_machine_lead_to_an_answer() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let step = |start: &str| block("docs/LISTENERS.md", start).replace("4222", &port);
+    let python = examples().into_iter().find(Example::is_in_python).unwrap();
+    for (file, text) in [
+        ("greeter.xsd", schema()),
+        ("greeter.py", python.program),
+        ("organism.toml", step("[organism]")),
+        ("greet.xml", step("<greet ")),
+    ] {
+        std::fs::write(at.join(file), text).unwrap();
+    }
+
+    let server = step("organism nats-config --store \"$HOME/nats-store\"\n");
+    let (config, start) = server.split_once('\n').unwrap();
+    carried_out(at, &format!("{config} --port {port}"));
+    let config = start.strip_prefix("nats-server --config ").unwrap();
+    let _server = crate::nats::Server::written(&at.join(config.trim()));
+
+    carried_out(at, &step("organism listener install"));
+    let start = step("cd far").replace("python3", "exec python3");
+    let _listener = crate::organism::Running { child: shell(at, &start).spawn().unwrap() };
+    let greeting = carried_out(at, "organism send greet.xml");
+    let expected = "<greeting xmlns=\"urn:example:greeter\">Hello, Ada!</greeting>\n";
+    assert_eq!(greeting, expected);
 }
 
 #[tokio::test]
