@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::fork_obstacle::ForkObstacle;
 use crate::agent::PastTurn;
 use crate::contract::{Contract, Contracts, Role};
 use crate::envelope::{Message, MessageKind, Payload};
@@ -31,40 +32,6 @@ pub struct ForkPoint {
     /// Reason why no fork can begin at the message for which this fork point was searched. `None`
     /// if a fork can begin at this message, or if only open calls prevent it.
     pub obstacle: Option<ForkObstacle>,
-}
-
-/// A reason why a fork cannot begin at the requested message, which is the message for which a fork
-/// point is searched. The fork then begins before this message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ForkObstacle {
-    /// The requested message belongs to a turn inside a call to the listener in this variant. A
-    /// fork does not repeat the work inside this call, and answers the call with the recorded
-    /// result.
-    AnsweredCall(ListenerName),
-    /// An operator's retry sent the requested message to one listener alone, the listener in this
-    /// variant. A fork would send the message to every peer of the sender that accepts it.
-    Retry(ListenerName),
-    /// The requested message is an operator's edit of the turn at which a recorded fork began. A
-    /// new fork would take the original turn, without the edit.
-    EditedTurn,
-}
-
-impl std::fmt::Display for ForkObstacle {
-    /// Writes the reason as the end of a sentence whose subject is the requested message.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::AnsweredCall(listener) => write!(
-                f,
-                "is beneath a call of {listener}, which a fork answers from the record as a whole"
-            ),
-            Self::Retry(listener) => {
-                write!(f, "went to {listener} alone, by an operator's retry, which no fork repeats")
-            }
-            Self::EditedTurn => {
-                f.write_str("is an operator's edit of a turn, which a fork takes without the edit")
-            }
-        }
-    }
 }
 
 /// The request of a client at which a fork begins.
@@ -196,10 +163,10 @@ impl ForkPoint {
                 found.extend(Self::after(&state, sealed, result));
             }
         }
-        let answered = found.last().and_then(|point| point.answered_above(&records, &is_answered));
-        let obstacle = answered.map(ForkObstacle::AnsweredCall);
-        let obstacle = obstacle.or_else(|| obstacle_at(&records, &last.record, message));
-        let point = found.into_iter().rev().find(|point| point.can_begin(&records, &is_answered));
+        let of_last = found.last().and_then(|point| point.obstacle_of_turn(&records, &is_answered));
+        let obstacle = of_last.or_else(|| obstacle_at(&records, &last.record, message));
+        let mut found = found.into_iter().rev();
+        let point = found.find(|point| point.reopened(&records, &is_answered).is_some());
         Ok(point.or(inherited).map(|point| {
             let obstacle = obstacle.filter(|_| point.source.message != message);
             Self { obstacle, ..point }
@@ -237,51 +204,62 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener that prevents a fork from taking this point's turn again. The turn is
-    /// inside a call to this listener, and a fork answers this call with its recorded result. If
-    /// the turn is inside several such calls, returns the listener of the innermost one. Returns
-    /// `None` if:
-    /// - there is no such listener,
+    /// Returns why a fork cannot take this point's turn again. A listener is the reason if the turn
+    /// is inside a call to this listener, because a fork answers this call with its recorded
+    /// result. If the turn is inside several such calls, names the listener of the innermost one.
+    /// Returns `None` if:
+    /// - a fork can take the turn again, or another reason prevents it,
     /// - this point has no turn, or
     /// - this point is not at the last of `records`.
-    fn answered_above(
+    fn obstacle_of_turn(
         &self,
         records: &[HashedRecord],
         is_answered: impl Fn(&ListenerName) -> bool,
-    ) -> Option<ListenerName> {
+    ) -> Option<ForkObstacle> {
         let last = records.last().filter(|last| last.record.position == self.source.record)?;
         let turn = self.turn.as_ref()?;
         let past = state_at(records, self.source.history);
-        past.answered_above(&last.record.tree, turn.call, is_answered)
+        let answered = past.answered_above(&last.record.tree, turn.call, &is_answered);
+        if let Some(listener) = answered {
+            return Some(ForkObstacle::AnsweredCall(listener));
+        }
+
+        let source = &self.source.thread;
+        let work = past.reopened_work((source, source), turn.call, is_answered)?;
+        work.is_redacted().then_some(ForkObstacle::RedactedWork)
     }
 
-    /// Whether a fork can continue the work that is open at this point.
-    fn can_begin(
+    /// Returns the work that is open at this point, under the ids of the source. Returns `None` if
+    /// a fork cannot continue this work, or if a message of the work is redacted.
+    fn reopened(
         &self,
         records: &[HashedRecord],
         is_answered: impl Fn(&ListenerName) -> bool,
-    ) -> bool {
-        let Some(PointTurn { call: turn, .. }) = self.turn else { return true };
+    ) -> Option<ReopenedCalls> {
+        let Some(PointTurn { call: turn, .. }) = self.turn else {
+            return Some(ReopenedCalls::default());
+        };
         let source = &self.source.thread;
         let past = state_at(records, self.source.history);
-        past.reopened_work((source, source), turn, is_answered).is_some()
+        let work = past.reopened_work((source, source), turn, is_answered)?;
+        // A copy of a redacted message would be a blanked payload in the first record of the fork.
+        // No operator recorded a redaction of this record, so the journal would count as broken.
+        (!work.is_redacted()).then_some(work)
     }
 
     /// Returns the threads of the source that a fork takes over at this point, and the calls that
     /// the fork opens again. `fork` is the root thread of the fork. Returns `None` if a fork cannot
-    /// continue the open work.
+    /// continue the open work, or if a message of this work is redacted.
     pub fn taken_over(
         &self,
         reader: &JournalReader,
         fork: &ThreadId,
         is_answered: impl Fn(&ListenerName) -> bool,
     ) -> Result<Option<(Vec<InheritedThread>, ReopenedCalls)>, Error> {
-        taken_over(
-            reader,
-            &self.source,
-            fork,
-            self.turn.as_ref().map(|turn| (turn.call, is_answered)),
-        )
+        let turn = self.turn.as_ref().map(|turn| (turn.call, is_answered));
+        let taken_over = taken_over(reader, &self.source, fork, turn)?;
+        // A message may have been redacted after this point was found.
+        Ok(taken_over.filter(|(_, work)| !work.is_redacted()))
     }
 
     fn at_turn(state: &State, sealed: &HashedRecord, turn: &ForkedTurn) -> Option<Self> {
@@ -619,10 +597,10 @@ pub fn retry_of_one_call<'a>(
     is_of_one_call.then_some(&**action)
 }
 
-/// Returns why no fork can begin at `message`, which is in `record`. There are two reasons: the
-/// message replaced the turn at which a recorded fork began, or an operator's retry sent the
-/// message to one listener alone. Returns `None` if neither is true. `records` are the records of
-/// the tree.
+/// Returns why no fork can begin at `message`, which is in `record`. There are three reasons: the
+/// message replaced the turn at which a recorded fork began, an operator's retry sent the message
+/// to one listener alone, or `record` has a redacted turn. Returns `None` if none of them is true.
+/// `records` are the records of the tree.
 fn obstacle_at(
     records: &[HashedRecord],
     record: &Record,
@@ -638,6 +616,11 @@ fn obstacle_at(
         let mut own = record.accepted_messages().filter(|own| own.from == *agent);
         let is_edit = own.any(|own| own.id == message) && !is_copy;
         return is_edit.then_some(ForkObstacle::EditedTurn);
+    }
+
+    let mut notes = record.accepted_messages().filter_map(|own| turn_of_note(record, own.id));
+    if notes.any(|(_, prompt)| prompt.is_none()) {
+        return Some(ForkObstacle::RedactedTurn);
     }
 
     let retry = retry_of_one_call(records, record).filter(|retry| retry.id == message)?;

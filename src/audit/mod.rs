@@ -14,6 +14,7 @@ mod event_scope;
 pub mod event_text;
 mod export;
 mod finals;
+mod fork_obstacle;
 mod fork_origin;
 mod fork_point;
 mod held;
@@ -51,10 +52,11 @@ pub use comparison::{
 pub use event_scope::listeners_called_anew;
 pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
+pub use fork_obstacle::ForkObstacle;
 pub use fork_origin::{ForkOrigin, TreeOrigin};
 pub use fork_point::{
-    ForkObstacle, ForkPoint, PointRequest, PointTurn, answered_listeners, client_calls,
-    is_answered_from_record, retry_of_one_call,
+    ForkPoint, PointRequest, PointTurn, answered_listeners, client_calls, is_answered_from_record,
+    retry_of_one_call,
 };
 pub use held::{CallPreviewView, HeldCall, HeldPage, held, held_in, held_of};
 pub use ledger::{MessageLedger, ThreadCounts};

@@ -30,6 +30,11 @@ use crate::thread::{
     Verdict, client_result, reopened_id,
 };
 
+/// Reason for the refusal of a fork at a point that was found, but whose open calls cannot be
+/// opened again.
+const CANNOT_REOPEN: &str = ": the calls that were open there cannot be opened again, because a \
+    message of them was redacted, or the config no longer has their agents";
+
 #[derive(Clone)]
 pub struct PumpService {
     pub(super) pump: Handle,
@@ -213,17 +218,27 @@ impl PumpService {
         let is_answered = move |name: &ListenerName| contracts.is_answered_in_forks(name);
         let find = move || -> Result<_, journal::Error> {
             let reader = JournalReader::open(&data)?;
-            let point = ForkPoint::find(&reader, record, message, &is_answered)?;
-            let point = point
-                .filter(|point| point.source.message == message && point.source.thread == source);
-            let Some(point) = point else { return Ok(None) };
+            let Some(point) = ForkPoint::find(&reader, record, message, &is_answered)? else {
+                return Ok(Err(String::new()));
+            };
+            if point.source.message != message || point.source.thread != source {
+                let why = point.obstacle.map(|obstacle| format!(": it {obstacle}"));
+                return Ok(Err(why.unwrap_or_default()));
+            }
             let taken_over = point.taken_over(&reader, &fork, &is_answered)?;
-            Ok(taken_over.map(|taken_over| (point, taken_over)))
+            Ok(match taken_over {
+                Some(taken_over) => Ok((point, taken_over)),
+                None => Err(CANNOT_REOPEN.to_owned()),
+            })
         };
-        let found = blocking_work::run(find).await??;
-        let Some((point, taken_over)) = found else {
-            let text = format!("the message {message} is no place at which a thread can be forked");
-            return Ok(ServiceResponse::failed(text));
+        let (point, taken_over) = match blocking_work::run(find).await?? {
+            Ok(found) => found,
+            Err(why) => {
+                let text = format!(
+                    "the message {message} is no place at which a thread can be forked{why}"
+                );
+                return Ok(ServiceResponse::failed(text));
+            }
         };
         // The requester may edit the message of a turn. The message of a request is always sent.
         let is_sent = point.request.is_some();

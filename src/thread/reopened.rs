@@ -109,6 +109,13 @@ pub struct ReopenedCalls {
     pub waiting: Vec<(CallId, WaitFor)>,
 }
 
+impl ReopenedCalls {
+    /// Whether a payload of the reopened calls is redacted.
+    pub fn is_redacted(&self) -> bool {
+        self.messages.iter().any(|(message, _)| message.payload.is_redacted())
+    }
+}
+
 /// Returns the id that a message of a reopened call gets in the fork. `source` is the id of the
 /// message in the source of the fork.
 pub fn reopened_id(fork: &ThreadId, source: MessageId) -> MessageId {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use organism::audit::{ForkPoint, VerifyOptions, verify_with};
+use organism::audit::{ForkObstacle, ForkPoint, VerifyOptions, verify_with};
 use organism::envelope::{Message, Payload};
 use organism::ids::{ListenerName, ThreadId};
 use organism::journal::Journal as _;
@@ -305,4 +305,52 @@ fn a_redaction_in_the_history_of_a_fork_is_no_break() {
         assert!(verified.out.contains(expected), "{verified:?}");
     }
     assert!(is_redacted(), "the turn that the fork inherits was redacted in its source");
+}
+
+/// A fork copies the messages of the calls that it opens again. If such a message was redacted, no
+/// fork begins at the turn: a copy of blanked bytes would make the journal count as broken.
+#[test]
+fn no_fork_begins_at_a_turn_with_a_redacted_message_of_an_open_call() {
+    let house = chain_in(House::settled);
+    let sent = house.send_text(&numbered("work", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let turns = house.messages_of("sess-source01").into_iter();
+    let turns: Vec<_> = turns.filter(|(_, name)| name == "model-turn").map(|(id, _)| id).collect();
+    let point_of = |turn| {
+        let reader = house.reader();
+        let records = reader.tree(&thread("sess-source01"), None).unwrap();
+        let holds =
+            |fact: &Fact| matches!(fact, Fact::Accepted { message, .. } if message.id == turn);
+        let record = records.iter().find(|sealed| sealed.record.facts.iter().any(holds)).unwrap();
+        let is_answered = |name: &ListenerName| name.as_str() == "solo";
+        let position = record.record.position;
+        (position, ForkPoint::find(&reader, position, turn, is_answered).unwrap().unwrap())
+    };
+    // At the thinker's second turn, the reply that it got is a message of its open call.
+    let turn = turns[2];
+    let (_, stale) = point_of(turn);
+    assert_eq!(stale.source.message, turn);
+
+    let pong = house.messages("pong")[0].0;
+    let (position, _) = point_of(pong);
+    let blanked = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position =";
+    sql(&house, &format!("{blanked} {position}"));
+    let repaired = house.organism(&["repair", "--accept-redaction", "--note", "privacy"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+
+    let (_, point) = point_of(turn);
+    assert_eq!(point.source.message, turns[1]);
+    assert_eq!(point.obstacle, Some(ForkObstacle::RedactedWork));
+    // A caller that found the point before the redaction gets no calls for it.
+    let fork = thread("sess-forked01");
+    let is_answered = |name: &ListenerName| name.as_str() == "solo";
+    assert_eq!(stale.taken_over(&house.reader(), &fork, is_answered).unwrap(), None);
+
+    let forked = house.organism(&["fork", &turn.to_string(), "--no-wait"]);
+    let why = "at which a call was open that has a redacted message";
+    assert!(forked.err.contains(why), "{forked:?}");
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let again = house.organism(&["fork", &turns[3].to_string()]);
+    assert_eq!((again.code, &again.out), (Some(0), &sent.out), "a later turn: {again:?}");
 }
