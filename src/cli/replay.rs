@@ -173,6 +173,11 @@ fn line_of(epoch: &ReplayedEpoch) -> String {
         Some(UndecidedReason::Redacted { position }) => {
             format!("a payload that position {position} needs was redacted")
         }
+        Some(UndecidedReason::ZoneRules { position, zone }) => format!(
+            "from position {position} on, a schedule was planned with other rules of {} than those of \
+             this machine",
+            clean(zone)
+        ),
         Some(UndecidedReason::NoBoot) => "no boot stands before these records".to_owned(),
         None => String::new(),
     };

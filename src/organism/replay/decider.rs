@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::report::DecisionDifference;
+use super::zone_rules::zone_of_equal_plans;
 use crate::config::Config;
 use crate::envelope::Payload;
 use crate::organism::pump_runtime::{core_config, gate_of, with_schedules};
@@ -20,6 +21,12 @@ pub(super) enum DecisionOutcome {
     Equal,
     /// The input has a payload whose bytes were redacted, so the record cannot be recomputed.
     Redacted,
+    /// The record plans a schedule in a time zone, and differs from the recomputed record only in
+    /// the times of such schedules. This machine has other rules of the zone than the machine of
+    /// the pump had.
+    OtherZoneRules {
+        zone: String,
+    },
     Differs(Box<DecisionDifference>),
 }
 
@@ -85,6 +92,13 @@ impl EpochDecider {
 
     pub fn state(&self) -> &State {
         self.core.state()
+    }
+
+    /// Replaces the planned times and runs of all schedules by those of `folded`, the state that
+    /// results from the recorded facts. Called after a record with other zone rules, so that the
+    /// next records are recomputed from the recorded times.
+    pub fn adopt_schedules(&mut self, folded: &State) {
+        self.core.adopt_schedules(folded);
     }
 
     /// Takes the difference of a boot record that only a pump which drains produces, if the shutdown
@@ -157,8 +171,11 @@ fn compared(core: &mut Core, record: &Record, event: Option<Event>) -> DecisionO
     };
 
     let made = core.step(record.position, record.time, event).into_record();
-    match DecisionDifference::between(record, made.as_ref()) {
-        None => DecisionOutcome::Equal,
-        Some(difference) => DecisionOutcome::Differs(Box::new(difference)),
+    let Some(difference) = DecisionDifference::between(record, made.as_ref()) else {
+        return DecisionOutcome::Equal;
+    };
+    match made.and_then(|made| zone_of_equal_plans(record, &made)) {
+        Some(zone) => DecisionOutcome::OtherZoneRules { zone },
+        None => DecisionOutcome::Differs(Box::new(difference)),
     }
 }

@@ -14,6 +14,7 @@
 
 mod decider;
 mod report;
+mod zone_rules;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -129,6 +130,7 @@ impl ReplayRun {
         let decided = self.decider.as_mut().map(|decider| decider.decide(record));
         let epoch = self.report.epoch_of(record.position);
         epoch.to = record.position;
+        let has_other_zone_rules = matches!(decided, Some(DecisionOutcome::OtherZoneRules { .. }));
         match decided {
             None => epoch.folded += 1,
             Some(DecisionOutcome::Equal) => {
@@ -140,6 +142,11 @@ impl ReplayRun {
                 epoch.reason = Some(UndecidedReason::Redacted { position: record.position });
                 self.decider = None;
             }
+            Some(DecisionOutcome::OtherZoneRules { zone }) => {
+                epoch.folded += 1;
+                let position = record.position;
+                epoch.reason.get_or_insert(UndecidedReason::ZoneRules { position, zone });
+            }
             Some(DecisionOutcome::Differs(difference)) => {
                 self.report.difference = Some(*difference);
                 return Ok(());
@@ -150,6 +157,9 @@ impl ReplayRun {
         self.report.redacted += is_redacted.count() as u64;
         self.report.records += 1;
         self.folded.replay(record);
+        if has_other_zone_rules && let Some(decider) = &mut self.decider {
+            decider.adopt_schedules(self.folded.state());
+        }
         Ok(())
     }
 

@@ -81,6 +81,17 @@ pub enum UndecidedReason {
         #[serde(rename = "position")]
         position: Position,
     },
+    /// The records differ from their recomputed forms only in the planned times of schedules in a
+    /// time zone. This machine has other rules of the zone than the machine of the pump had.
+    #[serde(rename = "zone-rules")]
+    ZoneRules {
+        /// The first such record.
+        #[serde(rename = "position")]
+        position: Position,
+        /// Time zone of a schedule that this record plans.
+        #[serde(rename = "zone")]
+        zone: String,
+    },
     /// The journal has records before its first boot.
     #[serde(rename = "no-boot")]
     NoBoot,

@@ -19,7 +19,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, Gate};
 use crate::system::{CorePayload, ScheduleEvent};
-use crate::thread::{Fact, Input, PlannedSchedule, ScheduledRun};
+use crate::thread::{Fact, Input, PlannedSchedule, ScheduledRun, State};
 use crate::trace::TraceParent;
 
 /// The schedules of one partition, with payloads that passed the gate.
@@ -61,6 +61,12 @@ impl Core {
     #[must_use]
     pub fn with_schedules(self, schedules: Schedules) -> Self {
         Self { schedules: Some(Arc::new(schedules)), ..self }
+    }
+
+    /// Replaces the planned times and runs of all schedules by those of `recorded`. Used by a
+    /// replay, whose machine may have other time-zone rules than the pump had.
+    pub fn adopt_schedules(&mut self, recorded: &State) {
+        self.state.schedules.clone_from(&recorded.schedules);
     }
 
     /// Adapts the recorded schedules to the config at boot. Cancels removed schedules, plans new

@@ -1,6 +1,8 @@
 //! `organism replay` lets the core decide again on every recorded input of real runs. The report
 //! names a record that the core would not write.
 
+use std::path::{Path, PathBuf};
+
 use organism::envelope::Disposition;
 use organism::ids::Position;
 use organism::organism::replay::{ReplayReport, ReplayVerdict, UndecidedReason, replay};
@@ -326,6 +328,60 @@ fn records_after_a_redacted_input_are_folded_until_the_next_start() {
     let output = house.organism(&["replay"]);
     assert_eq!(output.code, Some(5), "{output:?}");
     assert!(output.out.contains("was redacted"), "{output:?}");
+}
+
+/// Makes a time-zone database in which `Europe/Berlin` has the fixed rule `rule`.
+fn write_zone(house: &House, database: &str, rule: &str) -> PathBuf {
+    let (name, offset) = rule.split_at(3);
+    let hours: i32 = offset.parse().unwrap();
+    let mut part = b"TZif2".to_vec();
+    part.extend([0; 15]);
+    for count in [0, 0, 0, 0, 1, 4u32] {
+        part.extend(count.to_be_bytes());
+    }
+    part.extend((-hours * 3600).to_be_bytes());
+    part.extend([0, 0]);
+    part.extend(name.as_bytes());
+    part.push(0);
+
+    let directory = house.path(database);
+    std::fs::create_dir_all(directory.join("Europe")).unwrap();
+    let footer = format!("\n{rule}\n");
+    let file = [&part[..], &part, footer.as_bytes()].concat();
+    std::fs::write(directory.join("Europe/Berlin"), file).unwrap();
+    directory
+}
+
+#[test]
+fn other_rules_of_a_time_zone_are_no_difference() {
+    let schedule = "[schedules.daily]\nat = \"12:00\"\nzone = \"Europe/Berlin\"\n\
+                    send = \"hello.xml\"\nas = \"desk\"\n";
+    let house = House::with(&format!("{CONFIG}\n{schedule}"));
+    house.write("turns.toml", TURNS);
+    house.write("hello.xml", say("hello"));
+    let rules = write_zone(&house, "then", "CET-1");
+    let mut command = house.command(&["run"]);
+    command.env("TZDIR", &rules);
+    let running = house.run_with(command);
+    let sent: CommandOutput = {
+        let mut command = house.command(&["send", "hello.xml", "--as", "desk"]);
+        command.env("TZDIR", &rules).output().unwrap().into()
+    };
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let replay = |rules: &Path| -> CommandOutput {
+        let mut command = house.command(&["replay", "--json"]);
+        command.env("TZDIR", rules).output().unwrap().into()
+    };
+    let equal = replay(&rules);
+    assert_eq!(equal.code, Some(0), "{equal:?}");
+    let other = replay(&write_zone(&house, "now", "JST-9"));
+    assert_eq!(other.code, Some(5), "{other:?}");
+    let epoch = &other.json()[0]["epochs"][0];
+    assert_eq!(epoch["folded"], 1, "all other records are decided: {epoch}");
+    assert_eq!(epoch["reason"]["code"], "zone-rules", "{epoch}");
+    assert_eq!(epoch["reason"]["zone"], "Europe/Berlin", "{epoch}");
 }
 
 #[test]
