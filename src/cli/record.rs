@@ -1,13 +1,13 @@
 //! `organism record`: runs with live models and writes every answer into a recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Time;
 use crate::config::Config;
-use crate::model::playback::{RecorderSummary, TurnRecorder};
+use crate::model::playback::{RecorderSummary, RecordingFailure, TurnRecorder};
 use crate::organism::Organism;
 use crate::service::changed_config::forbids_new_work;
 use crate::service::handshake::Handshake;
@@ -86,12 +86,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Reports the result of the recording. Returns an error if the file lacks turns.
 fn report(args: &Args, summary: RecorderSummary) -> anyhow::Result<()> {
-    let out = args.out.display();
-    if let Some(failure) = summary.failure {
-        let what = if summary.is_written { "is incomplete" } else { "was not written" };
-        let text = format!("{out} {what}: {failure}");
-        return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
+    if let Some(failure) = &summary.failure {
+        return Err(incomplete(&args.out, summary.is_written, failure).into());
     }
+
+    let out = args.out.display();
 
     match summary.turns {
         0 => note!("no turn was recorded, so {out} was not written"),
@@ -110,6 +109,14 @@ fn report(args: &Args, summary: RecorderSummary) -> anyhow::Result<()> {
     }
 
     Ok(())
+}
+
+/// Makes the error of a command whose recording file `out` lacks turns. `is_written` is true if the
+/// file has some of the turns.
+fn incomplete(out: &Path, is_written: bool, failure: &RecordingFailure) -> CommandFailure {
+    let what = if is_written { "is incomplete" } else { "was not written" };
+    let text = format!("{} {what}: {}", out.display(), failure.message);
+    CommandFailure::new(exit::of_written_file(&failure.kind.into()), text)
 }
 
 /// Refuses to record while the organism runs with another config. The error names both configs.
@@ -186,4 +193,24 @@ async fn until_stopped(organism: Organism) -> anyhow::Result<CommandExit> {
 
     organism.stop("the recording is done").await?;
     Ok(CommandExit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_of_an_incomplete_recording_states_if_its_disk_is_full() {
+        for (kind, expected) in [
+            (ErrorKind::StorageFull, CommandExit::TryAgain),
+            (ErrorKind::PermissionDenied, CommandExit::Usage),
+        ] {
+            let failure = RecordingFailure { kind, message: "no space".to_owned() };
+            let CommandFailure { exit, message } = incomplete(Path::new("o.toml"), true, &failure);
+            assert_eq!(exit, expected);
+            assert_eq!(message, "o.toml is incomplete: no space");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use record::{RecorderSummary, TurnRecorder};
+pub use record::{RecorderSummary, RecordingFailure, TurnRecorder};
 use recording_file::{RecordedTurn, RecordingFile};
 
 use super::estimate::ReportedUsage;

@@ -54,7 +54,7 @@ struct CollectedTurns {
     /// Whether the file has been written at least once.
     is_written: bool,
     /// Why the file lacks turns: the error of the last write. `None` if that write succeeded.
-    failure: Option<String>,
+    failure: Option<RecordingFailure>,
 }
 
 #[derive(Debug)]
@@ -62,6 +62,19 @@ struct CollectedTurn {
     /// Whether the answer was played from a recording, so that no live model was called.
     is_played: bool,
     turn: RecordedTurn,
+}
+
+/// Error of a write of a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordingFailure {
+    pub kind: std::io::ErrorKind,
+    pub message: String,
+}
+
+impl From<std::io::Error> for RecordingFailure {
+    fn from(error: std::io::Error) -> Self {
+        Self { kind: error.kind(), message: error.to_string() }
+    }
 }
 
 /// Result of a recording: the numbers of kept and skipped turns, and whether the file is complete.
@@ -73,7 +86,7 @@ pub struct RecorderSummary {
     /// Whether the file has been written at least once.
     pub is_written: bool,
     /// Reason why the file lacks turns, or `None` if it is complete.
-    pub failure: Option<String>,
+    pub failure: Option<RecordingFailure>,
 }
 
 impl TurnRecorder {
@@ -155,7 +168,7 @@ impl TurnRecorder {
             tracing::error!("{}: {error}", self.path.display());
         }
         collected.is_written |= failure.is_none();
-        collected.failure = failure.map(|error| error.to_string());
+        collected.failure = failure.map(RecordingFailure::from);
     }
 
     /// Writes the whole recording, and replaces the old file atomically. Leaves no temporary file
@@ -377,7 +390,8 @@ mod tests {
         let summary = recorder.summary();
         assert_eq!(summary.turns, 1);
         assert!(!summary.is_written);
-        assert!(summary.failure.is_some());
+        let failure = summary.failure.unwrap();
+        assert_eq!(failure.kind, std::io::ErrorKind::IsADirectory, "{failure:?}");
 
         std::fs::remove_dir(&recorder.unfinished).unwrap();
         keep(&recorder, "sess-aaaaaaaa", 2);
