@@ -108,6 +108,11 @@ const SEVERAL_SELECTED: &str = "several-selected";
 /// whether the call was undone.
 const UNDO_FAILED: &str = "undo-failed";
 
+/// Reason code of a completed call whose undo has begun and has not ended. The undo may wait for an
+/// approval. Only [`PlannedUndo`](super::PlannedUndo) has this code: an undo of a run waits for an
+/// undo that is open, or cancels it.
+const UNDO_OPEN: &str = "undo-open";
+
 /// Code of a failed call whose outcome is unknown: the listener may have acted on the call, even if
 /// no hand-over is recorded.
 const UNKNOWN_OUTCOME: &str = "unknown-outcome";
@@ -196,6 +201,18 @@ pub(super) fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>,
 
     targets.sort_by_key(|target| target.position);
     (targets, left)
+}
+
+/// Changes the reason of each call in `left` whose undo is open.
+pub(super) fn mark_open_undos(left: &mut [LeftCall], calls: &[NestedCall]) {
+    let undos = workflow_undos(calls);
+    let is_open = |call: &LeftCall| {
+        let undo = undos.get(&call.call);
+        call.reason == UNDO_FAILED && undo.is_some_and(|undo| matches!(undo.end, CallEnd::Open))
+    };
+    for call in left.iter_mut().filter(|call| is_open(call)) {
+        call.reason = UNDO_OPEN.to_owned();
+    }
 }
 
 /// Returns the calls with which workflows have undone other calls, or have tried to, by the ids of
@@ -805,6 +822,23 @@ mod tests {
         assert_eq!(planned(&calls), (vec![], vec![]), "the last attempt has undone it");
         let calls = [booked, failed(undo(2, "")), failed(undo(3, "-1"))];
         assert_eq!(planned(&calls), (vec![], vec![(1, "undo-failed".to_owned())]));
+    }
+
+    #[test]
+    fn an_undo_that_has_not_ended_is_listed_as_open() {
+        let booked = completed(1, "sess-aaaaaaaa.trip", BOOK);
+        let label = label_of(booked.id);
+        let undo = |end: CallEnd| NestedCall {
+            is_by_workflow: true,
+            end,
+            ..completed(2, &format!("sess-aaaaaaaa.{label}"), UNDONE)
+        };
+        let busy = CallEnd::Failed { code: "busy".to_owned() };
+        for (end, reason) in [(CallEnd::Open, "undo-open"), (busy, "undo-failed")] {
+            let mut left = [left_call(&booked, UNDO_FAILED)];
+            mark_open_undos(&mut left, &[booked.clone(), undo(end)]);
+            assert_eq!(left[0].reason, reason);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::thread::Fact;
 use super::call_fold::UndoSource;
 use super::calls_beneath::{NestedCall, calls_beneath, undo_threads_of};
 use super::run_retry::{RunRetry, is_retry, retried_by_operators};
-use super::undo::{LeftCall, UndoTarget, plan};
+use super::undo::{LeftCall, UndoTarget, mark_open_undos, plan};
 
 /// The calls beneath a run that an undo of the run would cover.
 #[derive(Debug, Clone, Default)]
@@ -34,8 +34,9 @@ pub fn planned_undo(
     undo: UndoSource<'_>,
 ) -> Result<PlannedUndo, String> {
     let calls = covered_calls(&RunChains::new(messages).runs_of(request), messages, undo)?;
-    let (mut targets, left) = plan(&calls, undo.rules);
+    let (mut targets, mut left) = plan(&calls, undo.rules);
     targets.reverse();
+    mark_open_undos(&mut left, &calls);
     Ok(PlannedUndo { targets, left })
 }
 
