@@ -63,7 +63,7 @@ use arrivals::Arrivals;
 use busy_counter::BusyCounter;
 use leadership::LeadershipProof;
 use metrics_recorder::{Lifetime, MetricsRecorder};
-use pump_clock::PumpClock;
+use pump_clock::{PumpClock, warn_of_step};
 use queries::PumpQuery;
 use reload::RetiringHost;
 use shared_gate::SharedGate;
@@ -310,7 +310,6 @@ impl Pump {
         }
 
         self.warn_of_pauses();
-        self.warn_of_clock();
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
         // Discard uncounted time from before this start: the boot record accounts for it.
@@ -324,8 +323,10 @@ impl Pump {
 
         loop {
             let now = self.clock.now();
+            self.warn_of_clock(now);
             // The standstill is stepped first, so that uncounted time expires no deadline.
             if let Some(standstill) = self.clock.standstill() {
+                warn_of_step(standstill);
                 batch.insert(0, PumpCommand::Event(Event::Standstill(standstill)));
             }
             self.metrics.begins_to_step();
@@ -387,15 +388,15 @@ impl Pump {
         }
     }
 
-    /// Logs that the records are ahead of this machine's clock when the pump starts, for example
-    /// because another pump had a wrong clock.
-    fn warn_of_clock(&mut self) {
-        let now = self.clock.now();
-        if let Some(system) = self.clock.system_time_if_behind(now) {
+    /// Logs that the records are ahead of this machine's clock, once each time they get ahead. They
+    /// are ahead at the start if another pump had a wrong clock, and later if the clock is set back.
+    fn warn_of_clock(&mut self, now: Time) {
+        if let Some(system) = self.clock.begin_lead(now) {
+            let ahead = now.since(system).as_secs();
             tracing::warn!(
-                "the journal is {} s ahead of this machine's clock, {system}: its times go on from \
-                 there until the clock has caught up; check the clocks here and on the other hosts",
-                now.since(system).as_secs()
+                "the journal is {ahead} s ahead of this machine's clock, {system}: its times go on \
+                 from there, and `at` of schedules comes early by that, until the organism was \
+                 stopped for {ahead} s in sum; check the clocks here and on the other hosts"
             );
         }
     }

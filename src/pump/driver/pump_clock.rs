@@ -20,6 +20,8 @@ pub(super) struct PumpClock {
     standstill: Standstill,
     /// Whether the clock is frozen. Only [`PumpClock::skip_to`] advances a frozen clock.
     is_frozen: bool,
+    /// Whether the last call of [`PumpClock::begin_lead`] found this clock ahead of the system's.
+    is_ahead: bool,
 }
 
 /// Readings of all clocks at one moment.
@@ -44,7 +46,7 @@ impl PumpClock {
         let reading = ClockReading::now();
         let standstill = Standstill::default();
         let pulse = StandstillDetector::start(reading.awake);
-        Self { set: (start, reading), pulse, standstill, is_frozen: false }
+        Self { set: (start, reading), pulse, standstill, is_frozen: false, is_ahead: false }
     }
 
     /// Freezes this clock: from now on, only [`PumpClock::skip_to`] advances it.
@@ -97,6 +99,15 @@ impl PumpClock {
         (is_behind && !self.is_frozen).then_some(system)
     }
 
+    /// Returns the system's time as [`PumpClock::system_time_if_behind`] does, but only once each
+    /// time this clock gets ahead of it.
+    pub fn begin_lead(&mut self, now: Time) -> Option<Time> {
+        let was_ahead = self.is_ahead;
+        let system = self.system_time_if_behind(now);
+        self.is_ahead = system.is_some();
+        system.filter(|_| !was_ahead)
+    }
+
     fn at(&mut self, system: Time, now: ClockReading) -> Time {
         let (time, then) = self.set;
         let passed = now.since_boot.saturating_sub(then.since_boot);
@@ -126,6 +137,17 @@ impl PumpClock {
     }
 }
 
+/// Logs that this machine's clock was set forward, if `standstill` has such a step.
+pub(super) fn warn_of_step(standstill: Standstill) {
+    if standstill.stepped >= limits::CLOCK_DIFFERENCE_MIN {
+        tracing::warn!(
+            "this machine's clock was set forward by {} s: planned times in between are missed, and \
+             no time-out runs down by that",
+            standstill.stepped.as_secs()
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,7 +166,7 @@ mod tests {
         let pulse = StandstillDetector::start(start.awake);
         let standstill = Standstill::default();
         let set = (noon(), start);
-        let clock = PumpClock { set, pulse, standstill, is_frozen: false };
+        let clock = PumpClock { set, pulse, standstill, is_frozen: false, is_ahead: false };
         let at = move |clock: &mut PumpClock, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
             clock.at(system, ClockReading { awake, since_boot: start.since_boot + up })
@@ -223,7 +245,10 @@ mod tests {
         let now = clock.now();
         let system = clock.system_time_if_behind(now).unwrap();
         assert!(system.plus(HOUR) >= now, "{system} and {now}");
-        assert_eq!(clock.system_time_if_behind(Time::now()), None, "the clocks agree");
+        assert!(clock.begin_lead(now).is_some());
+        assert_eq!(clock.begin_lead(now), None, "once");
+        assert_eq!(clock.begin_lead(Time::now()), None, "the clocks agree");
+        assert!(clock.begin_lead(now).is_some(), "it is ahead again");
         clock.freeze();
         assert_eq!(clock.system_time_if_behind(now), None, "a test case has a time of its own");
     }

@@ -64,6 +64,13 @@ fn a_clock_that_is_set_forward_ends_no_attempt_and_is_on_record() {
         _ => None,
     });
     assert_eq!(stepped.map(|micros| micros / 1_000_000_000).max(), Some(3), "an hour");
+    assert!(house.log().contains("clock was set forward by 3"), "{}", house.log());
+
+    set_clock(&house, 0);
+    let ahead = "s ahead of this machine's clock";
+    until("the log states that the records are ahead", || {
+        house.log().contains(ahead).then_some(())
+    });
     let shown = house.organism(&["thread", "sess-hold0000"]);
     assert!(shown.out.starts_with("sess-hold0000  completed"), "{}", shown.out);
     assert_eq!(running.stop(), Some(0));
