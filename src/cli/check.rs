@@ -13,7 +13,7 @@ use crate::config::{
     StorageConfig,
 };
 use crate::contract::{Approval, Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
-use crate::journal::directory_problem;
+use crate::journal::{directory_problem, readable_key_warning};
 use crate::organism::{PromptSize, project, prompt_sizes};
 
 use super::render::{RenderOutput, put, wrap};
@@ -58,6 +58,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             if let Some(problem) = config.checkpoints.as_deref().and_then(directory_problem) {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
+            }
+
+            if let Some(warning) = readable_key_warning(&config.state) {
+                note!("\nnote: {warning}");
             }
 
             if let Some(problem) = start_problem(&config) {

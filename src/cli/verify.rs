@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss, VerifyOptions};
 use crate::config::{self, ConfigEnvironment, StorageConfig};
 use crate::ids::Position;
-use crate::journal::{Error, KeyId, at_position, jetstream, partitions_in};
+use crate::journal::{Error, KeyId, at_position, jetstream, partitions_in, readable_key_warning};
 use crate::nats;
 
 use super::exit::{CommandExit, CommandFailure};
@@ -62,6 +62,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         journal_target::state_dir(&args.place)?
     };
 
+    if let Some(warning) = key_state.as_deref().and_then(readable_key_warning) {
+        note!("note: {warning}");
+    }
     require_copies(&args.checkpoint)?;
     let settings = journal_target::proof_settings(&args.place)?;
     if let Some(key) = args.key.iter().find(|key| !config::is_public_key(key)) {

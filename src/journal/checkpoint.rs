@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
@@ -178,6 +179,21 @@ impl CheckpointKey {
     pub(super) fn sign_bytes(&self, bytes: &[u8]) -> String {
         hex::encode(&self.signing.sign(bytes).to_bytes())
     }
+}
+
+/// Returns a warning if other users can read the signing key in the directory `state`. Returns
+/// `None` if only its owner can read it, or if there is no key.
+pub fn readable_key_warning(state: &Path) -> Option<String> {
+    const OTHERS_READ: u32 = 0o044;
+    let path = state.join("key");
+    let mode = std::fs::metadata(&path).ok()?.permissions().mode();
+    (mode & OTHERS_READ != 0).then(|| {
+        let path = path.display();
+        format!(
+            "other users can read {path}, which signs the checkpoints of this host: run `chmod 600 \
+             {path}`, and make another key if one of them may have read it"
+        )
+    })
 }
 
 /// Returns the name of the key file for error messages.
@@ -371,6 +387,20 @@ mod tests {
             key: String::new(),
             signature: String::new(),
         }
+    }
+
+    #[test]
+    fn a_key_that_other_users_can_read_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path();
+        assert_eq!(readable_key_warning(state), None, "there is none");
+        CheckpointKey::open(state).unwrap();
+        assert_eq!(readable_key_warning(state), None);
+
+        let mode = std::fs::Permissions::from_mode(0o640);
+        std::fs::set_permissions(state.join("key"), mode).unwrap();
+        let warning = readable_key_warning(state).unwrap();
+        assert!(warning.contains("run `chmod 600 "), "{warning}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ use crate::thread::Record;
 use sqlite::StoredState;
 
 pub use background_proof::ProofProgress;
-pub use checkpoint::{Checkpoint, HostKey, host_key};
+pub use checkpoint::{Checkpoint, HostKey, host_key, readable_key_warning};
 pub use checkpoint_copies::{CheckpointCopies, CopyMetrics, directory_problem};
 pub use commit_watermark::{acknowledged, damaged_watermark};
 pub use external_marks::{refuse_lost_file, replaced, replaced_journal, unreadable};

@@ -20,6 +20,7 @@ use crate::config::{Config, ProcessSpec, hides_same};
 use crate::contract::{Contract, Contracts};
 use crate::file_limit;
 use crate::ids::ListenerName;
+use crate::journal::readable_key_warning;
 use crate::limits;
 use crate::locks::locked;
 use crate::memory::JournalMemory;
@@ -204,6 +205,13 @@ impl HostFactory {
         options.launcher.clone_from(&config.launcher);
         options.pump = Some(self.mark.clone());
         options
+    }
+}
+
+/// Logs a warning if other users can read the key that signs the checkpoints of this host.
+pub(super) fn warn_of_readable_key(config: &Config) {
+    if let Some(warning) = readable_key_warning(&config.state) {
+        tracing::warn!("{warning}");
     }
 }
 

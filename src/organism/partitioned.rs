@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::access;
 use super::control;
 use super::health::HealthMonitor;
-use super::hosts::warn_of_file_limit;
+use super::hosts::{warn_of_file_limit, warn_of_readable_key};
 use super::project;
 use super::pump_rpc::{KnownMembers, PumpRpc};
 use super::reload::{ReloadService, SharedRules};
@@ -88,6 +88,7 @@ impl PartitionedOrganism {
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
         warn_of_file_limit(&config, &HashMap::new(), partitions.len());
+        warn_of_readable_key(&config);
         let locks = lock(&config)?;
         let StorageConfig::JetStream { servers, .. } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });

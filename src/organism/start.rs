@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::health::HealthMonitor;
-use super::hosts::warn_of_file_limit;
+use super::hosts::{warn_of_file_limit, warn_of_readable_key};
 use super::pump_rpc::PumpRpc;
 use super::pump_runtime::{PumpRuntime, StartPurpose};
 use super::reload::SharedRules;
@@ -113,6 +113,7 @@ impl Organism {
         }
         let journal = journal?;
         warn_of_file_limit(&config, &natives, 1);
+        warn_of_readable_key(&config);
         let _responder = start_projection_responder(&config);
 
         let exporter = exporter(&config);
