@@ -46,6 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let is_named = file.is_some();
     let path = file.or_else(|| ConfigEnvironment::of_process().operator_key());
     let path = path.ok_or_else(|| {
         CommandFailure::usage(
@@ -59,9 +60,16 @@ fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         return Err(CommandFailure::usage(text).into());
     }
 
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    // A named directory that is missing may be a disk that is not mounted.
+    if let Some(parent) = parent.filter(|parent| is_named && !parent.is_dir()) {
+        let text = format!("there is no directory {}", parent.display());
+        return Err(CommandFailure::usage(text).into());
+    }
+
     startup::hide_memory();
     let passphrase = passphrase::of_new_key(&path)?;
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    if let Some(parent) = parent {
         let made = std::fs::DirBuilder::new().recursive(true).mode(OWNER_ALONE).create(parent);
         made.map_err(|error| {
             CommandFailure::usage(format!("cannot make {}: {error}", parent.display()))
