@@ -3,12 +3,13 @@
 
 mod watch;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
 
 use crate::audit::HeldCall;
+use crate::config::{self, ConfigEnvironment};
 use crate::ids::ThreadId;
 
 use super::action_text::ActionText;
@@ -65,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         write_json(&page.calls, within.as_ref())?;
     } else if !page.calls.is_empty() || waiting.unknown.is_empty() {
-        write_text(&page.calls, within.as_ref(), args.place.data.as_deref())?;
+        write_text(&page.calls, within.as_ref(), &args.place)?;
     }
     if within.is_none() {
         note_page(page, "calls that wait for an approval");
@@ -86,7 +87,7 @@ fn write_json(waiting: &[HeldCall], within: Option<&ThreadId>) -> anyhow::Result
 fn write_text(
     waiting: &[HeldCall],
     within: Option<&ThreadId>,
-    data: Option<&Path>,
+    place: &JournalTarget,
 ) -> anyhow::Result<()> {
     if waiting.is_empty() {
         match within {
@@ -96,16 +97,17 @@ fn write_text(
         return Ok(());
     }
 
-    let place = named_config::option_or_data(data);
+    let journal = named_config::option_or_data(place.data.as_deref());
+    let options = format!("{}{journal}", sign_option(place));
     let output = RenderOutput::stdout(true);
     for call in waiting {
         let short = shortened(&call.sha256.to_string());
         let preview = call.preview_sha256().map(|sha256| shortened(&sha256.to_string()));
         let preview = preview.map(|short| format!(" --preview {short}")).unwrap_or_default();
         let command = if call.can_only_be_refused() {
-            format!("organism refuse {}{place}", call.message)
+            format!("organism refuse {}{options}", call.message)
         } else {
-            format!("organism approve {} --hash {short}{preview}{place}", call.message)
+            format!("organism approve {} --hash {short}{preview}{options}", call.message)
         };
         put(&format!("{}  {command}\n\n", held(&output, call)))?;
     }
@@ -113,10 +115,20 @@ fn write_text(
     if let Some(thread) = within {
         let short = shortened(&all_from::digest(waiting).to_string());
         put(&format!("all {}:\n", waiting.len()))?;
-        put(&format!("  organism approve --all-from {thread} --hash {short}{place}\n"))?;
-        put(&format!("  organism refuse --all-from {thread}{place}\n"))?;
+        put(&format!("  organism approve --all-from {thread} --hash {short}{options}\n"))?;
+        put(&format!("  organism refuse --all-from {thread}{options}\n"))?;
     }
     Ok(())
+}
+
+/// Returns the option that a suggested decision needs if the config names operators, and otherwise
+/// an empty text. Without a config that can be loaded, the operators are unknown.
+fn sign_option(place: &JournalTarget) -> &'static str {
+    let around = ConfigEnvironment::of_process();
+    let path = config::locate(place.config.as_deref(), &around).ok();
+    let config = path.filter(|_| place.data.is_none());
+    let config = config.and_then(|path| config::load_for_check(&path, &around).ok());
+    if config.is_some_and(|config| !config.operators.is_empty()) { " --sign FILE" } else { "" }
 }
 
 /// Number of hexadecimal digits of a hash that a suggested command contains. The command contains

@@ -250,6 +250,9 @@ fn a_decision_needs_the_signature_of_an_operator() {
         assert!(mistyped.err.contains("wrong-hash: "), "the key is in order: {mistyped:?}");
     }
     assert_eq!(signing.held(), 1, "it waits on");
+    let listed = signing.house.organism(&["approvals"]);
+    let command = format!("organism approve {message} --hash {} --sign FILE", &hash[..16]);
+    assert!(listed.out.contains(&command), "{listed:?}");
 
     let approve = ["approve", &message, "--hash", &hash[..12], "--note", "seen", "--sign"];
     let approved = signing.signs(&[&approve[..], &["ana.key"]].concat());
@@ -453,6 +456,10 @@ fn an_operators_key_is_encrypted_and_its_owners_alone_and_never_overwritten() {
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.err.contains(why), "{refused:?}");
     }
+    let missing = typed("long enough\n", &["operator", "key", "new/key"]);
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    assert!(missing.err.contains("there is no directory new"), "{missing:?}");
+    std::fs::create_dir(signing.house.path("new")).unwrap();
     let made = typed("long enough\n", &["operator", "key", "new/key"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(signing.house.path("new/key").exists());
@@ -489,9 +496,19 @@ fn a_key_of_the_command_opens_in_openssl() {
     openssl.args(["pkey", "-noout", "-passin", &format!("pass:{PASSPHRASE}"), "-in"]);
     openssl.arg(signing.house.path("ana.key"));
     // Where openssl is not installed, the parameters above have to do.
-    if let Ok(opened) = openssl.output() {
-        assert!(opened.status.success(), "{opened:?}");
-    }
+    let Ok(opened) = openssl.output() else { return };
+    assert!(opened.status.success(), "{opened:?}");
+
+    // The command of OPERATIONS for a lost public line.
+    let mut public = Command::new("sh");
+    let decode =
+        format!("openssl pkey -in ana.key -passin 'pass:{PASSPHRASE}' -pubout -outform DER");
+    let encode = "tail -c 32 | base64 | tr +/ -_ | tr -d =";
+    public.args(["-c", &format!("{decode} | {encode}")]).current_dir(signing.house.path(""));
+    let public = String::from_utf8(public.output().unwrap().stdout).unwrap();
+    let config = std::fs::read_to_string(signing.house.path("organism.toml")).unwrap();
+    let line = format!("[operators.ana]\nkey = \"ed25519:{}\"", public.trim());
+    assert!(config.contains(&line), "{line} and {config}");
 }
 
 #[test]
