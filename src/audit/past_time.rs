@@ -26,6 +26,12 @@ pub fn parse(text: &str) -> Result<Time, String> {
     parse_at(text, Time::now(), zone.ok().as_ref().ok_or(named.as_str()))
 }
 
+/// Returns the error of [`parse`] for a text that begins like a date. Returns `None` for any other
+/// text, and for a text that is a time.
+pub fn reason_for_date(text: &str) -> Option<String> {
+    begins_with_date(text).then(|| parse(text).err()).flatten()
+}
+
 /// Parses a time. `zone` is the zone of this machine or, as an error, the value of `TZ` if this
 /// value names no zone.
 fn parse_at(text: &str, now: Time, zone: Result<&TimeZone, &str>) -> Result<Time, String> {

@@ -39,10 +39,15 @@ impl TemporaryDirectory {
     /// Creates a directory that only this user may read.
     pub fn create(purpose: &str) -> Result<Self, Error> {
         use std::os::unix::fs::DirBuilderExt as _;
-        let path = std::env::temp_dir().join(format!("organism-{purpose}-{}", Uuid::now_v7()));
+        let parent = std::env::temp_dir();
+        let path = parent.join(format!("organism-{purpose}-{}", Uuid::now_v7()));
         let mut builder = std::fs::DirBuilder::new();
         let created = builder.mode(0o700).create(&path);
-        created.map_err(Error::io(format!("creating {}", path.display())))?;
+        let what = format!(
+            "creating a directory in {}, the directory for temporary files (TMPDIR)",
+            parent.display()
+        );
+        created.map_err(Error::io(what))?;
         Ok(Self(path))
     }
 

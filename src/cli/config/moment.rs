@@ -58,6 +58,9 @@ pub fn boot_at(
     place: &JournalTarget,
 ) -> anyhow::Result<BootOnRecord> {
     if !is_moment(moment) {
+        if let Some(reason) = past_time::reason_for_date(moment) {
+            return Err(CommandFailure::usage(reason).into());
+        }
         let text = format!(
             "`{moment}` is no moment: name a position, a thread, at least {DIGITS_MIN} digits of a \
              config's digest, `last`, or a time: {}",

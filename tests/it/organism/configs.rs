@@ -170,6 +170,7 @@ fn a_moment_that_is_not_on_record_is_named() {
         ("sess-nowhere0", "sess-nowhere0"),
         ("abcdefabcdef", "no start with the config `abcdefabcdef`"),
         ("yesterday", "`yesterday` is no moment"),
+        ("2026-02-30T10:00", "`2026-02-30T10:00` is no time"),
         ("2020-01-01", "no start up to `2020-01-01`"),
     ] {
         let shown = house.organism(&["config", "--at", moment]);
