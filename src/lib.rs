@@ -20,6 +20,7 @@ mod locks;
 pub mod metrics;
 pub mod mutant;
 mod owned_tasks;
+mod plural;
 pub mod shipped;
 mod shorten;
 mod thread_priority;

@@ -1,4 +1,4 @@
-//! Writes durations and counts for people.
+//! Writes durations for people.
 
 use std::time::Duration;
 
@@ -21,11 +21,6 @@ pub fn micros(time: impl TryInto<u64>) -> String {
         1_000_000..60_000_000 => format!("{:.2} s", micros as f64 / 1e6),
         _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
     }
-}
-
-/// Formats a number with its noun, like `1 message` or `2 messages`.
-pub fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Formats an elapsed time, such as `+0.137s`. From 100 seconds on, writes minutes and seconds;

@@ -9,9 +9,9 @@ use uuid::Uuid;
 use crate::ids::{Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Checkpoint, Error, damaged_watermark};
+use crate::plural::count;
 use crate::thread::{Input, OperatorAction};
 
-use super::amounts::count;
 use super::report::RecordedLoss;
 
 /// Returns the reason why the watermark of `journal` in the directory `state` proves nothing.

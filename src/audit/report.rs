@@ -8,6 +8,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::ids::{MessageId, Position};
+use crate::plural::count;
 
 use super::ledger::ThreadCounts;
 
@@ -71,7 +72,8 @@ impl ProofReport {
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
-            let reason = format!("the stream has {ahead} records that this projection lacks");
+            let ahead = count(ahead, "record");
+            let reason = format!("the stream has {ahead} that this projection lacks");
             self.unproved.push(reason);
             if self.broken.is_none() {
                 self.verdict = ProofVerdict::NotProved;

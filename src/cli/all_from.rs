@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::audit::HeldCall;
 use crate::envelope::Refusal;
 use crate::ids::{Digest, MessageId, ThreadId};
+use crate::plural::{count, form};
 use crate::service::SubmittedAnswer;
 use crate::thread::Decision;
 
@@ -47,11 +48,14 @@ impl CallsOfThread {
             return Ok(());
         }
 
+        let calls = self.calls.len();
+        let thread = &self.thread;
         let text = format!(
-            "wrong-hash: this is not the hash of the {} calls of {} that wait now; look at them \
-             again with `organism approvals --all-from {1}`",
-            self.calls.len(),
-            self.thread
+            "wrong-hash: this is not the hash of the {} of {thread} that {} now; look at {} again \
+             with `organism approvals --all-from {thread}`",
+            count(calls, "call"),
+            form(calls, "waits", "wait"),
+            form(calls, "it", "them")
         );
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }

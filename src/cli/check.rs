@@ -15,6 +15,7 @@ use crate::config::{
 use crate::contract::{Approval, Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use crate::journal::{directory_problem, readable_key_warning};
 use crate::organism::{PromptSize, project, prompt_sizes};
+use crate::plural::{count, form};
 
 use super::render::{RenderOutput, put, wrap};
 use super::{CommandExit, config_error_carets, named_config};
@@ -203,7 +204,7 @@ fn screen(config: &Config) -> String {
     let workflows = config.workflows.iter().map(|workflow| {
         let definition = &workflow.definition;
         let goals = definition.goals.len();
-        (definition.name.value.to_string(), format!("{goals} goals"))
+        (definition.name.value.to_string(), count(goals, "goal"))
     });
     section(&mut out, "workflows", workflows);
 
@@ -224,13 +225,14 @@ fn screen(config: &Config) -> String {
 
     let limits = &config.limits;
     let of_tree = format!(
-        "depth {}, {} threads, {} children each, {} messages, {} model calls, {} tokens, {}",
+        "depth {}, {}, {} {} each, {}, {}, {}, {}",
         limits.depth,
-        limits.threads,
+        count(limits.threads, "thread"),
         limits.children,
-        limits.messages,
-        limits.model_calls,
-        limits.tokens,
+        form(limits.children, "child", "children"),
+        count(limits.messages, "message"),
+        count(limits.model_calls, "model call"),
+        count(limits.tokens, "token"),
         config::show_duration(limits.wall_time),
     );
 
@@ -240,7 +242,9 @@ fn screen(config: &Config) -> String {
     };
 
     let of_request = [
-        limits.per_request_tokens.map(|tokens| format!(", {tokens} tokens each request")),
+        limits
+            .per_request_tokens
+            .map(|tokens| format!(", {} each request", count(tokens, "token"))),
         limits.per_request_money.map(|money| format!(", {money} each request")),
     ];
     let of_tree = of_request.into_iter().flatten().fold(of_tree, |all, own| all + &own);

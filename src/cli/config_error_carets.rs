@@ -12,6 +12,7 @@ use miette::{
 };
 
 use crate::config::{ConfigProblem, ConfigProblems};
+use crate::plural::count;
 use crate::xml::invisible_characters::{is_hidden, visible_json};
 
 use super::CommandExit;
@@ -23,10 +24,8 @@ const COLUMNS: usize = 80;
 
 /// Prints all problems to stderr and returns the exit code of an invalid config.
 pub fn report(problems: &ConfigProblems) -> ExitCode {
-    let count = problems.len();
-    let noun = if count == 1 { "problem" } else { "problems" };
     note_problems(problems);
-    note!("{count} {noun}; nothing was started");
+    note!("{}; nothing was started", count(problems.len(), "problem"));
     CommandExit::Config.into()
 }
 

@@ -16,6 +16,7 @@ use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::JournalReader;
 use crate::organism::Organism;
+use crate::plural::count;
 use crate::service::{SubmitRequest, SubmitUpdate, socket_path};
 use crate::{audit, file_limit, limits, thread};
 
@@ -262,8 +263,12 @@ fn closing(
 
     out.push_str(&format!("\n{}\n", output.bold("The proof")));
     out.push_str(&format!(
-        "  {} records, {} accepted = {} settled + {} in flight, {} refused\n",
-        report.records, tally.accepted, tally.settled, report.in_flight, tally.refused
+        "  {}, {} accepted = {} settled + {} in flight, {} refused\n",
+        count(report.records, "record"),
+        tally.accepted,
+        tally.settled,
+        report.in_flight,
+        tally.refused
     ));
     out.push_str(&match &report.broken {
         None => format!("  {}\n", output.green("the chain and its signed checkpoints are valid")),

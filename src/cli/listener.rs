@@ -20,6 +20,7 @@ use crate::listener::conformance::{
     self, ChecklistLine, ConformanceOptions, HarnessTransport, TrialRequest,
 };
 use crate::nats;
+use crate::plural::count;
 use crate::schema::Schemas;
 use crate::xml::scan::scan;
 
@@ -102,10 +103,10 @@ impl TestArgs {
         let replies = names(&self.replies, &schemas)?;
         let judge = |text: &str| judged(text, &schemas, &replies);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut count = 0;
+        let mut done = 0;
         let mut good = 0;
         let mut report = |check: &ChecklistLine| {
-            count += 1;
+            done += 1;
             good += usize::from(check.verdict.is_ok());
             self.show(check);
         };
@@ -136,15 +137,15 @@ impl TestArgs {
 
         // A connection attempt under way must not keep an interrupted command alive.
         runtime.shutdown_background();
+        let checks = count(done, "check");
         let Some(passed) = passed else {
-            let text =
-                format!("the test was interrupted after {count} checks, of which {good} passed");
+            let text = format!("the test was interrupted: {good} of {checks} passed before");
             return Err(CommandFailure::new(CommandExit::TryAgain, text).into());
         };
 
         if !self.json {
             note!(
-                "{good} of {count} checks passed; the numbers are sections of PROTOCOL in the \
+                "{good} of {checks} passed; the numbers are sections of PROTOCOL in the \
                  documentation"
             );
         }

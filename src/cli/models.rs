@@ -11,6 +11,7 @@ use crate::config::{
     self, ConfigEnvironment, ConfigProblem, MissingKeys, ModelSpec, ProviderConfig,
 };
 use crate::organism::ConfiguredModels;
+use crate::plural::count;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::render::{RenderOutput, put, put_json, table};
@@ -202,7 +203,7 @@ fn row(spec: &ModelSpec, missing: &MissingKeys) -> Vec<String> {
             ]
         }
         ProviderConfig::Routed { routes, attempts, .. } => {
-            let limits = format!("{attempts} attempts");
+            let limits = count(*attempts, "attempt");
             vec![name, "routes".to_owned(), routes.join(", "), String::new(), limits]
         }
         ProviderConfig::Remote { options, pace, attempts } => {
@@ -213,8 +214,9 @@ fn row(spec: &ModelSpec, missing: &MissingKeys) -> Vec<String> {
             };
 
             let mut limits = vec![format!("{} at once", pace.concurrency)];
-            limits.extend(pace.tokens_per_minute.map(|n| format!("{n} tokens a minute")));
-            limits.push(format!("{attempts} attempts"));
+            limits
+                .extend(pace.tokens_per_minute.map(|n| format!("{} a minute", count(n, "token"))));
+            limits.push(count(*attempts, "attempt"));
             limits.extend(spec.context_window.map(|n| format!("window {n}")));
 
             let target = format!("{} at {}", options.model, options.endpoint);

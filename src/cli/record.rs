@@ -9,6 +9,7 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::model::playback::{RecorderSummary, RecordingFailure, TurnRecorder};
 use crate::organism::Organism;
+use crate::plural::{count, form};
 use crate::service::changed_config::forbids_new_work;
 use crate::service::handshake::Handshake;
 use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
@@ -94,8 +95,7 @@ fn report(args: &Args, summary: RecorderSummary) -> anyhow::Result<()> {
 
     match summary.turns {
         0 => note!("no turn was recorded, so {out} was not written"),
-        1 => note!("1 turn in {out}"),
-        turns => note!("{turns} turns in {out}"),
+        turns => note!("{} in {out}", count(turns, "turn")),
     }
     if summary.skipped > 0 {
         let recorded = match args.payload {
@@ -103,8 +103,9 @@ fn report(args: &Args, summary: RecorderSummary) -> anyhow::Result<()> {
             None => "the first that takes a turn",
         };
         note!(
-            "{} more turns were not recorded: a recording contains one thread, {recorded}",
-            summary.skipped
+            "{} {} not recorded: a recording contains one thread, {recorded}",
+            count(summary.skipped, "more turn"),
+            form(summary.skipped, "was", "were")
         );
     }
 

@@ -14,6 +14,7 @@ use crate::journal::sqlite::FoundJournal;
 use crate::limits;
 use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
 use crate::organism::{PayloadCopy, project};
+use crate::plural::form;
 
 use super::action_text::ActionText;
 use super::exit::CommandExit;
@@ -157,7 +158,8 @@ fn copy_lines(copies: &[PayloadCopy], advice: &str) -> Vec<String> {
         .collect();
     if !rest.is_empty() {
         let more = rest.len();
-        lines.push(format!("             and {more} more copies; `--json` lists all of them"));
+        let copies = form(more, "copy", "copies");
+        lines.push(format!("             and {more} more {copies}; `--json` lists all of them"));
     }
     if !lines.is_empty() {
         lines.push(format!("             look at these records, and {advice}"));
@@ -172,8 +174,8 @@ fn loss_lines(found: &FoundJournal) -> Vec<String> {
 
     match loss.journal {
         Some(journal) => lines.push(format!(
-            "lost         the journal {journal}, with {} records",
-            loss.acknowledged
+            "lost         the journal {journal}, with {}",
+            count(loss.acknowledged.0, "record")
         )),
         None if loss.acknowledged > found.last => {
             let first = found.last.0 + 1;

@@ -12,6 +12,7 @@ use crate::organism;
 use crate::organism::replay::{
     DecisionDifference, ReplayReport, ReplayVerdict, ReplayedEpoch, UndecidedReason, replay,
 };
+use crate::plural::form;
 
 use super::exit::CommandExit;
 use super::journal_target::{self, JournalTarget};
@@ -194,11 +195,9 @@ fn verdict_line(output: &RenderOutput, report: &ReplayReport) -> String {
         None if report.verdict() == ReplayVerdict::Equal => output.green("equal"),
         None if report.records == 0 => output.yellow("NOT PROVED: the journal has no records"),
         None => output.yellow(&format!(
-            "NOT PROVED: no difference was found, but {} not decided again",
-            match report.folded() {
-                1 => "1 record was".to_owned(),
-                many => format!("{many} records were"),
-            }
+            "NOT PROVED: no difference was found, but {} {} not decided again",
+            count(report.folded(), "record"),
+            form(report.folded(), "was", "were")
         )),
     }
 }

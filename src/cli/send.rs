@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use crate::config::Config;
 use crate::ids::Digest;
 use crate::limits;
+use crate::plural::count;
 use crate::service::{self, BearerSecret, SubmitRequest, SubmitUpdate, TreeWait, WaitKind};
 use crate::trace::TraceParent;
 
@@ -408,9 +409,8 @@ impl SendTally {
         let Self { done, held, refused, failed, unsent, .. } = self;
         let held = if *held > 0 { format!(" {held} held,") } else { String::new() };
         let unsent = if *unsent > 0 { format!(", {unsent} not sent") } else { String::new() };
-        let of = if files == 1 { "file" } else { "files" };
-        let counts =
-            format!("{files} {of}: {done} done,{held} {refused} refused, {failed} failed{unsent}");
+        let of = count(files, "file");
+        let counts = format!("{of}: {done} done,{held} {refused} refused, {failed} failed{unsent}");
         match self.to_repeat(files) {
             0 => counts,
             n => format!(

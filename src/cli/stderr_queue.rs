@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::limits;
 use crate::locks::locked;
+use crate::plural::{count, form};
 
 /// The queue of this process. Empty in commands that have not called [`start`].
 static QUEUE: OnceLock<StderrQueue> = OnceLock::new();
@@ -267,12 +268,12 @@ impl StderrQueueState {
 }
 
 fn lost_notice(lines: usize) -> String {
-    match lines {
-        1 => "organism: 1 line of the log was lost, because it was not read in time\n".to_owned(),
-        _ => format!(
-            "organism: {lines} lines of the log were lost, because they were not read in time\n"
-        ),
-    }
+    format!(
+        "organism: {} of the log {} lost, because {} not read in time\n",
+        count(lines, "line"),
+        form(lines, "was", "were"),
+        form(lines, "it was", "they were")
+    )
 }
 
 #[cfg(test)]

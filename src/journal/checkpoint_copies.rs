@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::ids::Position;
 use crate::limits;
+use crate::plural::{count, form};
 
 use super::Checkpoint;
 use super::checkpoint::CheckpointFile;
@@ -332,7 +333,10 @@ impl CheckpointCopier {
         if ended == Err(RecvTimeoutError::Timeout) || waiting > 0 {
             let file = self.file.display();
             tracing::warn!(
-                "{waiting} checkpoints were not copied to {file}; the next start copies them"
+                "{} {} not copied to {file}; the next start copies {}",
+                count(waiting, "checkpoint"),
+                form(waiting, "was", "were"),
+                form(waiting, "it", "them")
             );
         }
     }

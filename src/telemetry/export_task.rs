@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::collector::{ExportVerdict, SpanCollector};
 use super::otlp::{self, OtlpResource};
 use crate::limits;
+use crate::plural;
 use crate::trace::{Span, SpanCounts, SpanReceiver};
 
 pub(super) struct ExportTask {
@@ -77,7 +78,11 @@ impl ExportTask {
             }
             self.counts.dropped.add(count(left));
             let address = self.collector.address();
-            tracing::warn!("the last {left} spans were not exported to {address} in time");
+            tracing::warn!(
+                "the last {} {} not exported to {address} in time",
+                plural::count(left, "span"),
+                plural::form(left, "was", "were")
+            );
         }
     }
 
@@ -190,7 +195,9 @@ impl ExportTask {
             let address = self.collector.address();
             let dropped = self.counts.dropped.get();
             tracing::warn!(
-                "the collector at {address} accepts spans again; {dropped} spans were dropped"
+                "the collector at {address} accepts spans again; {} {} dropped",
+                plural::count(dropped, "span"),
+                plural::form(dropped, "was", "were")
             );
         }
     }
@@ -200,8 +207,9 @@ impl ExportTask {
         if !std::mem::replace(&mut self.is_rejection_logged, true) {
             let address = self.collector.address();
             tracing::warn!(
-                "the collector at {address} rejected {spans} spans: {why}; later rejections are \
-                 only counted, in organism_spans_total{{outcome=\"rejected\"}}"
+                "the collector at {address} rejected {}: {why}; later rejections are only \
+                 counted, in organism_spans_total{{outcome=\"rejected\"}}",
+                plural::count(spans, "span")
             );
         }
     }

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use crate::plural::count;
+
 use super::definition::{
     FailurePolicy, GoalCondition, GoalDefinition, GoalForm, GoalTarget, WorkflowDefinition,
 };
@@ -72,7 +74,7 @@ fn summary(goal: &GoalDefinition) -> String {
             each.concurrency
         ),
         GoalForm::Loop { until, max, .. } => {
-            format!("loop until {}, at most {max} times", condition(until))
+            format!("loop until {}, at most {}", condition(until), count(*max, "time"))
         }
         GoalForm::Choose(_) => "choose".to_owned(),
         GoalForm::Ask { human, .. } => format!("ask {}", human.value),
@@ -84,7 +86,8 @@ fn summary(goal: &GoalDefinition) -> String {
         let _ = write!(words, ", retry {}", goal.retry);
     }
     if let Some(roles) = &goal.roles {
-        let _ = write!(words, ", delegates to {} at most {} times", roles.agent.value, roles.max);
+        let times = count(roles.max, "time");
+        let _ = write!(words, ", delegates to {} at most {times}", roles.agent.value);
     }
     match &goal.on_failure {
         Some(FailurePolicy::Skip) => words.push_str(", skipped on failure"),

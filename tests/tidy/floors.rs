@@ -30,6 +30,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
             "file_limit",
             "file_lock",
             "owned_tasks",
+            "plural",
             "shipped",
             "shorten",
             "word_enum",

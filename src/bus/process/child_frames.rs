@@ -15,6 +15,7 @@ use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
+use crate::plural::count;
 
 use super::Options;
 use super::child::{Child, Pipes, has_read_nothing};
@@ -557,8 +558,9 @@ impl<'a> ChildIo<'a> {
             let instance = self.handle.instance;
             tracing::warn!(
                 %listener, instance,
-                "the listener wrote {bytes} bytes without a NUL before its call ended: end each \
-                 answer with a NUL byte, and flush it"
+                "the listener wrote {} without a NUL before its call ended: end each answer with a \
+                 NUL byte, and flush it",
+                count(bytes, "byte")
             );
         }
     }
@@ -578,7 +580,7 @@ impl<'a> ChildIo<'a> {
                 self.started.elapsed().as_secs()
             ),
             0 => "it wrote nothing: did it flush?".to_owned(),
-            bytes => format!("it wrote {bytes} bytes without a NUL"),
+            bytes => format!("it wrote {} without a NUL", count(bytes, "byte")),
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use crate::bus::Delivery;
 use crate::ids::CallId;
 use crate::limits;
+use crate::plural::count;
 
 use super::Options;
 use super::child::{Child, has_read_nothing, unread_bytes};
@@ -67,7 +68,9 @@ impl DirectProcess {
 
         let how = match failed {
             FrameError::Closed { unfinished: 0 } => return Err(self.end().await),
-            FrameError::Closed { unfinished } => format!("wrote {unfinished} bytes without a NUL"),
+            FrameError::Closed { unfinished } => {
+                format!("wrote {} without a NUL", count(unfinished, "byte"))
+            }
             FrameError::TooLong => {
                 format!("a frame of more than {} bytes", limits::FRAME_BYTES_MAX)
             }

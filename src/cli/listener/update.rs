@@ -12,6 +12,7 @@ use super::super::output::put;
 use crate::config::in_shell;
 use crate::ids::Digest;
 use crate::limits;
+use crate::plural::count;
 use crate::shipped::{ListenerManifest, MANIFEST, ShippedListener, VERSION, WrittenFile};
 use crate::xml::invisible_characters::visible;
 
@@ -56,10 +57,10 @@ pub fn run(
     // The manifest is the last: after an interruption, the directory still counts as the old
     // version.
     for (replaced, change) in changed.iter().enumerate() {
-        let of_all = format!("{replaced} of {} files were replaced", changed.len());
+        let of_all = format!("replaced {replaced} of {}", count(changed.len(), "file"));
         replace(directory, change, &of_all)?;
     }
-    note!("updated {} files in {shown}", changed.len());
+    note!("updated {} in {shown}", count(changed.len(), "file"));
     Ok(CommandExit::Done.into())
 }
 
@@ -143,7 +144,7 @@ fn show(change: &ChangedFile, installed: &ListenerManifest) -> anyhow::Result<()
     let path = &file.path;
     let Some(bytes) = change.installed_bytes.as_deref() else {
         let lines = file.text.lines().count();
-        return put(&format!("{path}: is new, {lines} lines\n"));
+        return put(&format!("{path}: is new, {}\n", count(lines, "line")));
     };
 
     if bytes == file.text.as_bytes() {

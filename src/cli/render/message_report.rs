@@ -355,8 +355,7 @@ fn refused(refusal: &RefusalView) -> String {
         "{} of {}: {}, record {}",
         refusal.rule,
         refusal.sender,
-        refusal.located_message(),
-        refusal.position
+        refusal.located_message()
     )
 }
 

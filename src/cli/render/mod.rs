@@ -14,8 +14,9 @@ mod wrap;
 use std::os::fd::AsFd;
 
 pub use super::output::put;
-pub use crate::audit::amounts::{count, duration, micros};
+pub use crate::audit::amounts::{duration, micros};
 pub use crate::audit::payload_lines::lines as payload_lines;
+pub use crate::plural::count;
 pub use held::held;
 pub use live_printer::LivePrinter;
 pub use message_report::{draw_report, message_rows};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::audit::amounts::count;
+use crate::plural::count;
 
 /// Reason why a message was not sent, in the JSON line of the message.
 pub const REASON: &str =

@@ -7,6 +7,7 @@ use crate::bus::ModelState;
 use crate::bus::live::AnswerPart;
 use crate::clock::Time;
 use crate::envelope::SpendingTotals;
+use crate::plural::count;
 use crate::thread::Hold;
 use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow};
 
@@ -190,8 +191,7 @@ impl RunDrawing {
     }
 
     fn left_out(&self, lines: usize, side: &str) -> String {
-        let plural = if lines == 1 { "" } else { "s" };
-        self.output.dim(&self.cut(&format!("… {lines} line{plural} {side}")))
+        self.output.dim(&self.cut(&format!("… {} {side}", count(lines, "line"))))
     }
 
     fn cut(&self, line: &str) -> String {

@@ -26,7 +26,7 @@ use super::partition_count;
 use super::publish::StreamPublisher;
 use super::standby::{FollowedProjection, Standby, StreamHost};
 use super::stream_damage::StreamDamage;
-use super::stream_monitor::LeadershipWatch;
+use super::stream_monitor::{LeadershipWatch, messages_missing};
 use super::sync_check;
 use super::takeover::StreamTakeover;
 use super::{Options, StreamJournal, StreamLog, creation_failed, settings};
@@ -313,8 +313,7 @@ pub(super) fn stream(
     let state = info.state;
     if state.messages != state.last_seq || (state.messages > 0 && state.first_seq != 1) {
         let missing = state.last_seq - state.messages;
-        let detail = format!("{missing} messages were taken out of the stream {name}");
-        return Err(Error::broken(0, detail));
+        return Err(Error::broken(0, messages_missing(&name, missing)));
     }
 
     Ok(info)

@@ -19,6 +19,7 @@ use crate::journal::sqlite::{self, JournalReader, LockedJournalDir};
 use crate::journal::{Error, may_have_journal};
 use crate::limits;
 use crate::nats;
+use crate::plural::count;
 
 use super::acknowledged_bounds::StreamBounds;
 use super::api::JetStreamApi;
@@ -245,7 +246,8 @@ fn compare(
         _ if !found.is_whole() => {
             let Position(records) = found.compared.records;
             let missing = found.compared.missing_checkpoints.len();
-            format!("it has {records} records, and lacks {missing} checkpoints")
+            let records = count(records, "record");
+            format!("it has {records}, and lacks {}", count(missing, "checkpoint"))
         }
         ProjectionAlignment::Whole { mark, .. }
             if mark.seq == last_seq && found.statements.moved == Some(last.0) =>

@@ -12,6 +12,7 @@ use crate::clock::since_boot;
 use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
+use crate::plural;
 
 use super::Options;
 use super::acknowledged_bounds::{AcknowledgedMark, StreamBounds};
@@ -229,8 +230,14 @@ impl StreamMonitor {
         }
 
         let missing = info.state.last_seq.saturating_sub(info.state.messages);
-        (missing > 0).then(|| format!("{missing} messages were taken out of the stream {stream}"))
+        (missing > 0).then(|| messages_missing(&stream, missing))
     }
+}
+
+/// Describes the loss of `missing` messages within the stream.
+pub(super) fn messages_missing(stream: &str, missing: u64) -> String {
+    let were = plural::form(missing, "was", "were");
+    format!("{} {were} taken out of the stream {stream}", plural::count(missing, "message"))
 }
 
 /// Adds advice for the operator to `detail`, which states that the stream lost acknowledged

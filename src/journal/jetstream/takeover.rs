@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::ids::Position;
 use crate::journal::KeyId;
 use crate::journal::sqlite::StreamEvidence;
+use crate::plural;
 
 use super::Options;
 
@@ -39,7 +40,9 @@ impl StreamTakeover {
             let count = last.0 - proved.0;
             tracing::warn!(
                 "the stream {stream} is verified up to record {proved}, by MACs and checkpoints of \
-                 known keys; {count} later records, up to {last}, are accepted without proof"
+                 known keys; {}, up to {last}, {} accepted without proof",
+                plural::count(count, "later record"),
+                plural::form(count, "is", "are")
             );
         }
 

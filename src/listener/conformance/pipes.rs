@@ -13,6 +13,7 @@ use crate::bus::process::ChildFrame;
 use crate::bus::process::direct::{DirectProcess, cancel_text, delivery_text};
 use crate::ids::Attempt;
 use crate::limits;
+use crate::plural::count;
 use crate::xml::element::Element;
 
 /// Number of bytes that the check adds to a request, so that the request is larger than the
@@ -182,7 +183,10 @@ impl<'t> PipedProgram<'t> {
                  so slowly?"
             ),
             0 => format!("no answer within {patience:?}; it wrote nothing: did it flush?"),
-            bytes => format!("no answer within {patience:?}; it wrote {bytes} bytes without a NUL"),
+            bytes => format!(
+                "no answer within {patience:?}; it wrote {} without a NUL",
+                count(bytes, "byte")
+            ),
         }
     }
 
@@ -202,7 +206,7 @@ impl<'t> PipedProgram<'t> {
         match (more, self.process.unfinished()) {
             (Ok(Ok(_)), _) => Err("it wrote a frame more".to_owned()),
             (_, 0) => Ok(()),
-            (_, bytes) => Err(format!("it wrote {bytes} bytes more")),
+            (_, bytes) => Err(format!("it wrote {}", count(bytes, "more byte"))),
         }
     }
 }

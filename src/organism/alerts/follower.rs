@@ -27,6 +27,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::index_follower::IndexLag;
+use crate::plural;
 use crate::pump::driver::{Handle, HeldRequest, PumpStopped, PumpUnavailable, WriteObstacle};
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Fact, Record};
@@ -472,8 +473,10 @@ impl AlertFollower {
         if waiting == 0 {
             self.copy_failures = failures;
         } else if failures > self.copy_failures {
-            let detail =
-                format!("{waiting} checkpoints could not be copied; the log has the reason");
+            let detail = format!(
+                "{} could not be copied; the log has the reason",
+                plural::count(waiting, "checkpoint")
+            );
             found.push(("checkpoint-copies", detail));
         }
 
@@ -507,7 +510,11 @@ impl AlertFollower {
             tracing::warn!("commands of alerts were stopped; they run again at the next start");
         }
         if self.unrecorded > 0 {
-            tracing::warn!("{} reports about alerts are not on record", self.unrecorded);
+            tracing::warn!(
+                "{} about alerts {} not on record",
+                plural::count(self.unrecorded, "report"),
+                plural::form(self.unrecorded, "is", "are")
+            );
         }
         for run in self.running.values() {
             run.abort();

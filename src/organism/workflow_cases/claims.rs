@@ -8,6 +8,7 @@ use crate::config::{
     CaseText, Config, ConfigProblems, FailureClaim, PathClaims, SourceRange, TextClaim,
     WorkflowCase,
 };
+use crate::plural;
 use crate::pump::driver::CallCompletion;
 use crate::workflow::{GoalPhase, called_once, failed_name, output_name};
 use crate::xml::element::{Element, Node};
@@ -205,9 +206,11 @@ fn check_path(
     if texts.len() != claims.claims.len() {
         let message = match texts.len() {
             0 => format!("there is no {noun} at `{}`", path.text),
-            count => {
+            calls => {
                 let expected = claims.claims.len();
-                format!("{count} calls have a {noun} at `{}`, not {expected}", path.text)
+                let have = plural::form(calls, "has", "have");
+                let calls = plural::count(calls, "call");
+                format!("{calls} {have} a {noun} at `{}`, not {expected}", path.text)
             }
         };
         problems.push(failed(&path.place, message, paths_of(record)));

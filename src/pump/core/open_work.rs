@@ -6,6 +6,7 @@ use std::fmt;
 use super::Core;
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::limits;
+use crate::plural::count;
 
 /// Open calls and timers at the end of a pump. The journal contains them all, and they continue at
 /// the next start.
@@ -50,8 +51,7 @@ impl OpenWork {
     }
 }
 
-/// Formats like `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them held, 1
-/// timer`.
+/// Formats like `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 held, 1 timer`.
 impl fmt::Display for OpenWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_memory: usize = self.threads.values().flat_map(BTreeMap::values).sum();
@@ -65,20 +65,20 @@ impl fmt::Display for OpenWork {
         });
         let mut shown: Vec<_> = shown.collect();
         if self.threads.len() > shown.len() {
-            shown.push(format!("{} more threads", self.threads.len() - shown.len()));
+            shown.push(count(self.threads.len() - shown.len(), "more thread"));
         }
 
-        write!(f, "{calls} {}", if calls == 1 { "call" } else { "calls" })?;
+        f.write_str(&count(calls, "call"))?;
         if calls > 0 {
             write!(f, " ({})", shown.join("; "))?;
         }
 
         if self.held > 0 {
-            write!(f, ", {} of them held", self.held)?;
+            write!(f, ", {} held", self.held)?;
         }
 
         if self.timers > 0 {
-            write!(f, ", {} {}", self.timers, if self.timers == 1 { "timer" } else { "timers" })?;
+            write!(f, ", {}", count(self.timers, "timer"))?;
         }
 
         Ok(())

@@ -351,7 +351,7 @@ impl Pump {
                 };
                 if !left.is_empty() {
                     tracing::warn!(
-                        "stopped with open work: {left}; it continues at the next start"
+                        "stopped with open work: {left}; this work continues at the next start"
                     );
                 }
                 let now = self.clock.now();

@@ -8,6 +8,7 @@ use crate::contract::{Contract, Meaning, Role, Vocabulary};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{Attempt, CallId, ListenerName, PayloadName};
 use crate::limits;
+use crate::plural::count;
 use crate::pump::gate::{Checked, Gate};
 use crate::shorten::shorten;
 use crate::system;

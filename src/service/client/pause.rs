@@ -4,6 +4,7 @@ use super::{ServiceClient, unexpected};
 use crate::envelope::Refusal;
 use crate::ids::ListenerName;
 use crate::journal::partitions_in;
+use crate::plural;
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, PauseReport, PauseRequest, ServiceRequest, ServiceResponse};
 use crate::thread::{DecisionOrigin, PauseTarget, PauseVerb};
@@ -53,9 +54,10 @@ pub fn failed_partitions<'e>(
         failures.partition(|failure| failure.is_result_unknown());
     let unknown = unknown.len();
     let failed = failed.len();
-    let failed = (failed > 0).then(|| format!("{failed} of {count} partitions did not {verb}"));
+    let partitions = plural::count(count, "partition");
+    let failed = (failed > 0).then(|| format!("{failed} of {partitions} did not {verb}"));
     let unknown = (unknown > 0)
-        .then(|| format!("{unknown} of {count} partitions gave no result and may {verb} later"));
+        .then(|| format!("{unknown} of {partitions} gave no result and may {verb} later"));
     [failed, unknown].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 

@@ -17,7 +17,7 @@ use super::payload_text::{Excerpt, PageRoom, excerpt};
 use super::thread::path as thread_path;
 use super::url_query::UrlQuery;
 use super::{ViewState, record_entry, thread_status};
-use crate::audit::amounts::{count, duration};
+use crate::audit::amounts::duration;
 use crate::audit::{
     ComparedEvent, ComparedTurn, ThreadComparison, ThreadDifference, ThreadTimeline, ThreadTotals,
     compare_threads, is_open_phase, thread_timeline,
@@ -31,6 +31,7 @@ use crate::organism::{
     ComparedSide, DifferentPrompts, PromptPreview, PromptSearch, TurnOnRecord,
     first_different_prompts, unified_diff,
 };
+use crate::plural::count;
 
 pub(super) const PATH: &str = "/compare";
 

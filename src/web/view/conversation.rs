@@ -13,7 +13,7 @@ use super::record_entry;
 use super::thread::path;
 use super::thread_status;
 use super::url_query::UrlQuery;
-use crate::audit::amounts::{count, offset};
+use crate::audit::amounts::offset;
 use crate::audit::{
     BusyRefusals, MessageState, MessageView, RefusalView, SignedBy, ThreadPage, ThreadPhase,
     ThreadTimeline, TimelineEntry, TimelineEvent, core_words, event_text, is_open_phase,
@@ -21,6 +21,7 @@ use crate::audit::{
 use crate::envelope::{MessageKind, located_message};
 use crate::ids::{ListenerName, Position};
 use crate::limits;
+use crate::plural::count;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
 

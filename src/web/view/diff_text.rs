@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::layout::{cut, shown};
 use super::payload_text::PageRoom;
-use crate::audit::amounts::count;
 use crate::limits;
+use crate::plural::count;
 
 /// Draws the lines of a unified diff. Replaces the line numbers in the diff's headers by `…`. Keeps
 /// the signs `+` and `-`, so that a change is visible without colours.

@@ -8,9 +8,9 @@ use super::layout::{grouped, inline, shown};
 use super::message;
 use super::thread::path;
 use super::url_query::UrlQuery;
-use crate::audit::amounts::count;
 use crate::audit::{ForkOrigin, ThreadPage, TimelineEntry, TimelineEvent};
 use crate::ids::Position;
+use crate::plural::count;
 
 /// Whether an event belongs to the beginning of a fork's conversation: the decision to fork, or a
 /// message in the first record of the fork.

@@ -13,7 +13,6 @@ use super::ViewState;
 use super::goal_layout::{GoalBox, GoalLayout};
 use super::layout::{inline, label, length, rows_left, table, unless_zero};
 use super::thread::{ThreadHeader, cost, path as thread_path};
-use crate::audit::amounts::count;
 use crate::clock::Time;
 use crate::config::{ConfigHistory, ExtractedConfig, StoredConfig};
 use crate::envelope::{Message, SpendingTotals};
@@ -22,6 +21,7 @@ use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::memory::with_history;
 use crate::organism::JournalRuns;
+use crate::plural::count;
 use crate::thread::{Fact, Record};
 use crate::workflow::{
     ActivityKind, GoalForm, GoalGraph, GoalId, GoalStatus, RowKind, RunRow, RunTree, UndoRules,

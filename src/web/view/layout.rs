@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::audit::amounts::{count, duration, micros};
+use crate::audit::amounts::{duration, micros};
 use crate::clock::Time;
 use crate::limits;
+use crate::plural::count;
 use crate::xml::invisible_characters::visible;
 
 use super::ViewPerson;

@@ -14,7 +14,7 @@ use super::payload_text::Excerpt;
 use super::person::ActingPerson;
 use super::thread::path as thread_path;
 use super::{ViewState, operate, record_entry, turn_text, url_query};
-use crate::audit::amounts::{count, micros};
+use crate::audit::amounts::micros;
 use crate::audit::event_text::signature_text;
 use crate::audit::{
     CallPreviewView, FoundMessage, GateVerdict, MessageDecision, MessageReport, MessageState,
@@ -23,6 +23,7 @@ use crate::audit::{
 use crate::ids::{MessageId, ThreadId};
 use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, MessageSelector};
 use crate::limits;
+use crate::plural::count;
 use crate::xml::invisible_characters::visible;
 
 /// Id of the page element that contains the text of the model's turn.

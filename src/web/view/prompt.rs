@@ -14,7 +14,7 @@ use super::layout::{grouped, inline};
 use super::payload_text::{Excerpt, PageRoom};
 use super::unseen::UnseenMessages;
 use super::{message, record_entry};
-use crate::audit::amounts::{count, micros};
+use crate::audit::amounts::micros;
 use crate::audit::{
     FoundMessage, MessageReport, MessageState, MessageView, RefusalView, message_report,
 };
@@ -26,6 +26,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
+use crate::plural::count;
 use crate::system;
 use crate::thread::Fact;
 use crate::xml::invisible_characters::visible;

@@ -13,7 +13,6 @@ use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, shown, table};
 use super::{ViewState, record_entry};
-use crate::audit::amounts::count;
 use crate::audit::{ProofReport, ProofVerdict, VerifyOptions, verify_with};
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
@@ -22,6 +21,7 @@ use crate::journal::{Checkpoint, KeyId, may_have_journal, may_have_journals, par
 use crate::limits;
 use crate::locks::locked;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
+use crate::plural::count;
 use crate::thread_priority;
 
 const PATH: &str = "/record";

@@ -10,13 +10,13 @@ use maud::{Markup, html};
 use super::layout::{grouped, inline, moment, shown, table};
 use super::payload_text::Excerpt;
 use super::{ViewState, message, prompt, thread, turn_text};
-use crate::audit::amounts::count;
 use crate::audit::{RefusalView, TurnText, turn_text as read_turn};
 use crate::envelope::Message;
 use crate::ids::{MessageId, Position};
 use crate::index::{self, IndexReader};
 use crate::journal::HashedRecord;
 use crate::limits;
+use crate::plural::count;
 use crate::thread::Fact;
 
 /// Returns the path of the page of a record.

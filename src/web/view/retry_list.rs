@@ -6,11 +6,11 @@ use super::layout::{cut, inline, shown, table};
 use super::operate::{RetryFacts, RetryOutlook, RetryPredictor};
 use super::url_query::UrlQuery;
 use super::{message, operate, record_entry, refused, thread};
-use crate::audit::amounts::count;
 use crate::audit::{RetryMessage, UnknownFilterValue, retry_messages, unknown_filter_values};
 use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
+use crate::plural::count;
 
 /// A row in the list of messages that can be retried, or in the list of messages that cannot.
 /// Contains the message, the partition of its journal, and the further content of the row.

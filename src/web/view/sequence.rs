@@ -11,7 +11,7 @@ use super::payload_text::PageRoom;
 use super::person::ActingPerson;
 use super::record_entry;
 use super::thread::path as thread_path;
-use crate::audit::amounts::{count, offset};
+use crate::audit::amounts::offset;
 use crate::audit::{
     MessageState, MessageView, RefusalView, ThreadTimeline, TimelineEntry, TimelineEvent,
     payload_lines, thread_state,
@@ -19,6 +19,7 @@ use crate::audit::{
 use crate::envelope::MessageKind;
 use crate::ids::ListenerName;
 use crate::limits;
+use crate::plural::count;
 use crate::system;
 
 /// Height of a row, in pixels. `NAMES` is the height of the header above all rows.

@@ -17,11 +17,11 @@ use super::payload_text::PageRoom;
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
 use super::{ViewState, sequence, timeline_chart};
-use crate::audit::amounts::count;
 use crate::audit::{ThreadPage, thread_page};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, CallWork, IndexReader};
 use crate::limits;
+use crate::plural::count;
 pub(super) use header::{ThreadHeader, cost};
 use past_page::past_page;
 

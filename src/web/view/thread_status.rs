@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::audit::amounts::count;
 use crate::audit::{ThreadTimeline, thread_state};
 use crate::index::{HoldCount, ListedTree};
+use crate::plural::count;
 
 /// Draws the phase of a thread. If the thread is open and has calls that wait for people, draws
 /// this wait instead.

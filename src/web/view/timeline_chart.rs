@@ -14,10 +14,10 @@ use super::time_axis::{self, AxisTick};
 use super::time_scale::{TimeCut, TimeScale};
 use super::timeline_rows::{self, RowContent, TimelineRow, UndeliveredMessage};
 use super::{record_entry, thread_status};
-use crate::audit::amounts::count;
 use crate::audit::{MessageState, RefusalView, ThreadPage, ThreadTimeline, is_open_phase};
 use crate::clock::Time;
 use crate::index::{CallWork, TurnWork, WorkKind, WorkSpan};
+use crate::plural::count;
 
 /// Width of a bar, in units of the drawing.
 const BAR_UNITS: u32 = 1_000;

@@ -5,9 +5,9 @@ use maud::{Markup, html};
 
 use super::layout::{cut, inline, shown};
 use super::message;
-use crate::audit::amounts::count;
 use crate::audit::{TurnFinding, TurnText};
 use crate::limits;
+use crate::plural::count;
 
 /// Draws the sections of a turn on the page of a message.
 pub(super) fn sections(text: &TurnText) -> Markup {

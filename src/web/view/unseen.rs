@@ -6,11 +6,11 @@ use maud::{Markup, html};
 use super::layout::{inline, table};
 use super::{message, thread_tree};
 use crate::agent::history::{UnseenMessage, UnseenReason};
-use crate::audit::amounts::count;
 use crate::ids::ThreadId;
 use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::organism::TurnOnRecord;
+use crate::plural::count;
 
 /// The messages and threads that the model did not see in one turn.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::layout::{inline, moment, shown};
 use super::payload_text::{Excerpt, PageRoom};
 use super::url_query::UrlQuery;
 use super::{IndexBehind, NotInIndex, ViewState, live, message, operate, prompt, thread, threads};
-use crate::audit::amounts::{count, duration};
+use crate::audit::amounts::duration;
 use crate::audit::{
     CallPreviewView, HeldCall, RefusalView, StartingRequest, held_of, starting_request,
 };
@@ -22,6 +22,7 @@ use crate::clock::Time;
 use crate::ids::MessageId;
 use crate::index::{self, IndexReader, MessageSelector, WaitingMessage};
 use crate::limits;
+use crate::plural::{count, form};
 use crate::thread::Hold;
 
 pub(super) const PATH: &str = "/waiting";
@@ -436,7 +437,7 @@ pub(super) fn needs_you(
             }
             @if left > 0 {
                 p.note {
-                    (count(left, "more call")) @if left == 1 { " waits" } @else { " wait" }
+                    (count(left, "more call")) " " (form(left, "waits", "wait"))
                     " for a person here: " a href=(PATH) { "Waiting" }
                 }
             }

@@ -11,7 +11,7 @@ fn open_work_at_the_end_is_logged() {
     let sent = house.send_text(&numbered("ping", "1"), &["--no-wait"]);
     let told = |text: &str| text.contains("open work: 1 call (sess-") && text.contains(": solo)");
     assert!(told(&sent.err), "{sent:?}");
-    assert!(sent.err.contains("1 of them held; it continues at the next start"), "{sent:?}");
+    assert!(sent.err.contains("1 held; this work continues at the next start"), "{sent:?}");
     let other = house.send_text(&say("hello"), &[]);
     assert_eq!(other.out, talk_reply("hello"));
     assert!(!other.err.contains("open work"), "it is the work of another thread: {other:?}");

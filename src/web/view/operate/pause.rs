@@ -13,11 +13,11 @@ use super::super::{ViewState, pauses, thread};
 use super::action_context::ActionContext;
 use super::pending::PreparedAction;
 use super::{OperateFailure, respond};
-use crate::audit::amounts::count;
 use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
 use crate::index::{IndexReader, IndexedPause, OpenWorkCounts, WorkFilter};
 use crate::limits;
+use crate::plural::{count, form};
 use crate::service::ServiceRequest;
 use crate::thread::{PauseTarget, PauseVerb};
 
@@ -229,7 +229,7 @@ fn line(pause: &IndexedPause) -> Markup {
 /// Writes a sentence that lists `partitions`, in which a pause is not in force.
 fn gap_text(partitions: &[u32]) -> String {
     let names: Vec<_> = partitions.iter().map(u32::to_string).collect();
-    let noun = if names.len() == 1 { "partition" } else { "partitions" };
+    let noun = form(names.len(), "partition", "partitions");
     format!("Not paused: {noun} {}.", names.join(", "))
 }
 
@@ -277,7 +277,7 @@ fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     };
     let at_least = if work.is_more { "At least " } else { "" };
     let cancelled = format!("{at_least}{} {auxiliary} cancelled", count(work.at_work, "call"));
-    let stays = if all == 1 { "stays" } else { "stay" };
+    let stays = form(all, "stays", "stay");
     match &stay[..] {
         [] => format!("{cancelled}; no other call is open."),
         [only] => format!("{cancelled}; {all} {stays}, which {}.", verb(only)),

@@ -11,10 +11,10 @@ use super::super::payload_text::MessageWithPayload;
 use super::super::person::{ActingPerson, ActionProof, origin_of};
 use super::super::{message, record_entry, thread, waiting};
 use super::action_context::ActionContext;
-use crate::audit::amounts::count;
 use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index::{self, IndexReader, WaitingMessage};
 use crate::limits;
+use crate::plural::{count, form};
 use crate::service::{RetryRequest, ServiceRequest};
 use crate::thread::{Decision, DecisionOrigin, Fact, Input, PauseAction, PauseTarget, Record};
 
@@ -282,8 +282,7 @@ fn receipt(found: &[FoundReceipt], person: &ListenerName) -> Markup {
                             None => "the call that waits longest",
                         }
                     }
-                    ". " (count(left, "call")) @if left == 1 { " waits" } @else { " wait" }
-                    " for a person."
+                    ". " (count(left, "call")) " " (form(left, "waits", "wait")) " for a person."
                 },
                 None => "No other call waits for a person.",
             }

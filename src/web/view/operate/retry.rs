@@ -19,7 +19,7 @@ use super::pending::PreparedAction;
 use super::retry_outlook::{RetryFacts, RetryPredictor, config_facts};
 use super::sending::{ActionResult, DoneAction};
 use super::{OperateFailure, respond};
-use crate::audit::amounts::{count, micros};
+use crate::audit::amounts::micros;
 use crate::audit::{
     EarlierAttempt, RetryMessage, RetrySource, earlier_attempts, retry_messages_with_id,
 };
@@ -27,6 +27,7 @@ use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, MessageId};
 use crate::index::{self, IndexReader, MessageSelector};
 use crate::mutant::mutant;
+use crate::plural::count;
 use crate::service::{self, RetryReport, RetryRequest, ServiceClient, ServiceRequest};
 
 /// Returns the path of the page that retries a message.

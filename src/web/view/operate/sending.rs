@@ -7,9 +7,9 @@ use maud::{Markup, html};
 use super::super::layout::{shown, table};
 use super::action_context::unreachable_organism;
 use super::{OperateFailure, retry};
-use crate::audit::amounts::count;
 use crate::envelope::Refusal;
 use crate::ids::{MessageId, ThreadId};
+use crate::plural::{count, form};
 use crate::service::{
     PauseError, PauseReport, PauseRequest, RetryRequest, ServiceClient, ServiceRequest,
     failed_partitions,
@@ -193,8 +193,8 @@ fn pause_text(verb: PauseVerb, is_changed: bool, in_flight: u32) -> String {
              that end by themselves: {in_flight}."
         ),
         (PauseVerb::PauseAndCancel, _) => {
-            let calls = count(in_flight.into(), "call");
-            let are = if in_flight == 1 { "is" } else { "are" };
+            let calls = count(in_flight, "call");
+            let are = form(in_flight, "is", "are");
             format!("It is paused. {calls} {are} cancelled; open calls that no listener had stay.")
         }
     }
