@@ -15,6 +15,7 @@ mod file_limit;
 mod file_lock;
 mod hex;
 pub mod ids;
+mod io_reason;
 pub mod limits;
 mod locks;
 pub mod metrics;

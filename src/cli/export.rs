@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use crate::audit;
 use crate::clock::Time;
+use crate::io_reason::io_reason;
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 
@@ -103,11 +104,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(CommandExit::Done.into());
         }
         (Error::Io { source, .. }, Some(path), _) => {
-            let text = format!("cannot write {}: {source}", path.display());
+            let text = format!("cannot write {}: {}", path.display(), io_reason(&source));
             CommandFailure::new(exit::of_written_file(&source), text).into()
         }
         (Error::Io { source, .. }, None, _) => {
-            let text = format!("standard output is incomplete: {source}");
+            let text = format!("standard output is incomplete: {}", io_reason(&source));
             CommandFailure::new(CommandExit::Unavailable, text).into()
         }
         (error, _, [reader]) => journal_target::failed_in(reader, error),

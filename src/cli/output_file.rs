@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::durable_file;
+use crate::io_reason::io_reason;
 
 /// A file that is being written. [`OutputFile::finish`] gives the file its name. If this value is
 /// dropped earlier, nothing is left of the file.
@@ -103,7 +104,7 @@ fn create_beside(unfinished: &Path, is_private: bool) -> Result<File> {
     let created = OpenOptions::new().write(true).create_new(true).mode(mode).open(unfinished);
     created.map_err(|error| {
         let directory = unfinished.parent().unwrap_or(unfinished).display();
-        Error::new(error.kind(), format!("{error} (in the directory {directory})"))
+        Error::new(error.kind(), format!("its directory {directory}: {}", io_reason(&error)))
     })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::config::Config;
+use crate::io_reason::io_reason;
 use crate::model::playback::{RecorderSummary, RecordingFailure, TurnRecorder};
 use crate::organism::Organism;
 use crate::plural::{count, form};
@@ -146,7 +147,7 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
     let day = now.get(..10).unwrap_or(&now);
     let recorded = format!("by organism record, {day}, of {organism}");
     let recorder = TurnRecorder::create(path, &recorded).map_err(|error| {
-        let text = format!("{} cannot be written: {error}", path.display());
+        let text = format!("{} cannot be written: {}", path.display(), io_reason(&error));
         CommandFailure::new(exit::of_written_file(&error), text)
     })?;
     Ok(recorder.with_models_stated())

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rand_core::RngCore as _;
 
 use crate::durable_file;
+use crate::io_reason::io_reason;
 
 use super::exit::{self, CommandExit, CommandFailure};
 use super::render::put;
@@ -48,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             ErrorKind::AlreadyExists => {
                 format!("{file} exists, and a secret is never overwritten; name another file")
             }
-            _ => format!("cannot write {file}: {error}"),
+            _ => format!("cannot write {file}: {}", io_reason(&error)),
         };
         CommandFailure::new(exit::of_written_file(&error), text)
     })?;

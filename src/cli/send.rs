@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::ids::Digest;
+use crate::io_reason::io_reason;
 use crate::limits;
 use crate::plural::count;
 use crate::service::{self, BearerSecret, SubmitRequest, SubmitUpdate, TreeWait, WaitKind};
@@ -497,7 +498,7 @@ fn key_of(path: &Path, payload: &[u8]) -> String {
 /// how many other entries the directory has. A directory that has only other entries is an error.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
-        CommandFailure::usage(format!("{} cannot be read: {e}", directory.display()))
+        CommandFailure::usage(format!("{} cannot be read: {}", directory.display(), io_reason(&e)))
     };
 
     let mut files = Vec::new();

@@ -16,6 +16,7 @@ use crate::config::{
 };
 use crate::file_limit;
 use crate::ids::{Digest, ListenerName};
+use crate::io_reason::io_reason;
 use crate::limits;
 use crate::locks::locked;
 use crate::mutant::mutant;
@@ -289,7 +290,7 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
                 "{shown} cannot be read: there is no such file; name an existing file, or `-` for \
                  standard input"
             ),
-            _ => format!("{shown} cannot be read: {error}"),
+            _ => format!("{shown} cannot be read: {}", io_reason(&error)),
         })
     };
 

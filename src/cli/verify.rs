@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss, VerifyOptions};
 use crate::config::{self, ConfigEnvironment, StorageConfig};
 use crate::ids::Position;
+use crate::io_reason::io_reason;
 use crate::journal::{Error, KeyId, at_position, jetstream, partitions_in, readable_key_warning};
 use crate::nats;
 
@@ -148,7 +149,8 @@ fn worse(one: ProofVerdict, other: ProofVerdict) -> ProofVerdict {
 fn require_copies(files: &[PathBuf]) -> anyhow::Result<()> {
     for file in files {
         std::fs::metadata(file).map_err(|error| {
-            let text = format!("the checkpoints in {} cannot be read: {error}", file.display());
+            let reason = io_reason(&error);
+            let text = format!("the checkpoints in {} cannot be read: {reason}", file.display());
             CommandFailure::new(CommandExit::Unavailable, text)
         })?;
     }

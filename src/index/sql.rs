@@ -71,7 +71,7 @@ pub fn run_sql(
         Some(ErrorCode::AuthorizationForStatementDenied) => Error::Query {
             detail: "only statements that read are permitted: SELECT, WITH, VALUES".to_owned(),
         },
-        _ => Error::Query { detail: error.to_string() },
+        _ => Error::Query { detail: format!("the SQL statement cannot be run: {error}") },
     })
 }
 

@@ -18,6 +18,7 @@ use rustix::fs::Access;
 use uuid::Uuid;
 
 use crate::ids::Position;
+use crate::io_reason::io_reason;
 use crate::limits;
 use crate::plural::{count, form};
 
@@ -245,12 +246,15 @@ pub fn directory_problem(directory: &Path) -> Option<String> {
         Ok(_) => {
             let is_writable = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK);
             let error = is_writable.err()?;
-            Some(format!("{shown} cannot be written ({error}): let this user write there"))
+            Some(format!(
+                "{shown} cannot be written ({}): let this user write there",
+                io_reason(&error.into())
+            ))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Some(format!("{shown} is not there: make it, or mount what holds it"))
         }
-        Err(error) => Some(format!("{shown} cannot be read ({error})")),
+        Err(error) => Some(format!("{shown} cannot be read ({})", io_reason(&error))),
     }
 }
 
@@ -410,13 +414,15 @@ impl CopyWorker {
 
     fn warn(&self, failure: &str) {
         let problem = directory_problem(&self.directory).unwrap_or_else(|| {
-            "free its disk or mend it, or name another directory with `checkpoints` under [journal]"
-                .to_owned()
+            format!(
+                "{failure}; free its disk or mend it, or name another directory with `checkpoints` \
+                 under [journal]"
+            )
         });
         tracing::warn!(
-            "checkpoints cannot be copied to {} ({failure}); {problem}. The journal continues, and \
-             the checkpoints are copied later; until then, anyone who has the key could rewrite \
-             the journal without a trace",
+            "checkpoints cannot be copied to {}: {problem}. The journal continues, and the \
+             checkpoints are copied later; until then, a holder of the key could rewrite the \
+             journal without a trace",
             self.outside.path().display()
         );
     }

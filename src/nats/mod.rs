@@ -23,6 +23,7 @@ use futures_util::StreamExt as _;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
+use crate::io_reason::io_reason;
 use crate::locks::locked;
 use crate::{durable_file, limits};
 
@@ -293,13 +294,16 @@ pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
 fn check_authority(ca: &Path) -> Result<(), String> {
     let mut bytes = Vec::new();
     let read = durable_file::open_regular(ca).and_then(|mut file| file.read_to_end(&mut bytes));
-    read.map_err(|error| format!("cannot be read: {error}"))?;
+    read.map_err(|error| format!("cannot be read: {}", io_reason(&error)))?;
     check_certificates(&bytes)
 }
 
 fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Error> {
     let read = |path: &PathBuf| {
-        let failed = |source| Error::Credentials { path: path.clone(), source };
+        let failed = |error: std::io::Error| Error::Credentials {
+            path: path.clone(),
+            detail: format!("cannot be read: {}", io_reason(&error)),
+        };
         durable_file::open_regular(path).and_then(std::io::read_to_string).map_err(failed)
     };
 

@@ -439,7 +439,12 @@ fn an_export_replaces_its_file_when_it_is_complete() {
     let refused = export("/nonexistent/export.xml");
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{text}");
-    assert!(text.contains("cannot write /nonexistent/export.xml: No such file"), "{text}");
+    assert!(
+        text.contains(
+            "cannot write /nonexistent/export.xml: its directory /nonexistent: there is no"
+        ),
+        "{text}"
+    );
 }
 
 #[test]

@@ -20,6 +20,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
             "mutant",
             "hex",
             "ids",
+            "io_reason",
             "metrics",
             "trace",
             "accept_failures",

@@ -11,6 +11,7 @@ use super::super::exit::{CommandExit, CommandFailure};
 use super::super::output::put;
 use crate::config::in_shell;
 use crate::ids::Digest;
+use crate::io_reason::io_reason;
 use crate::limits;
 use crate::plural::count;
 use crate::shipped::{ListenerManifest, MANIFEST, ShippedListener, VERSION, WrittenFile};
@@ -214,7 +215,8 @@ fn replace(directory: &Path, change: &ChangedFile, of_all: &str) -> anyhow::Resu
     }
 
     write(&path, &change.file).map_err(|error| {
-        let text = format!("cannot write {shown}: {error}; {of_all}, run the same command again");
+        let reason = io_reason(&error);
+        let text = format!("cannot write {shown}: {reason}; {of_all}, run the same command again");
         CommandFailure::new(CommandExit::Unavailable, text).into()
     })
 }

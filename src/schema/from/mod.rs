@@ -219,6 +219,10 @@ fn accepts(file: &SchemaFile, text: &str) -> Result<(), ConversionError> {
 }
 
 fn json(text: &str) -> Result<Json, ConversionError> {
+    if text.trim_ascii().is_empty() {
+        let text = "the text is empty; write JSON or XML";
+        return Err(ConversionError::Unsupported(text.to_owned()));
+    }
     serde_json::from_str(text).map_err(|error| ConversionError::Unreadable(error.to_string()))
 }
 

@@ -196,7 +196,7 @@ fn a_missing_file_of_checkpoints_is_no_evidence_against_the_journal() {
     let missing = house.path("nofile");
     let verified = house.organism(&["verify", "--checkpoint", missing.to_str().unwrap()]);
     assert_eq!(verified.code, Some(69), "{verified:?}");
-    assert!(verified.err.contains("nofile cannot be read: No such file"), "{verified:?}");
+    assert!(verified.err.contains("nofile cannot be read: there is no such file"), "{verified:?}");
     assert!(!verified.out.contains("BROKEN"), "{verified:?}");
 
     house.write("empty", "");

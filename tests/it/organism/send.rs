@@ -14,6 +14,8 @@ fn a_result_goes_to_stdout_and_everything_about_it_to_stderr() {
     assert_eq!(missing.code, Some(2), "{missing:?}");
     let advice = "nope.xml cannot be read: there is no such file; name an existing file, or `-`";
     assert!(missing.err.contains(advice), "{missing:?}");
+    let directory = house.organism(&["send", "--as", "desk", "."]);
+    assert!(directory.err.contains(". cannot be read: it is a directory\n"), "{directory:?}");
     let thread = sent.err.trim().strip_prefix("thread ").unwrap();
     let shown = house.organism(&["thread", thread]);
     assert!(shown.out.contains("desk → echo  say"), "{}", shown.out);

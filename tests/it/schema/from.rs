@@ -420,7 +420,7 @@ fn hostile_and_odd_inputs_end_soon_with_a_reason_or_a_schema() {
         ("instruction.xml", "<?a b?><a/>", "processing instruction"),
         ("cut.json", "{\"a\": ", "neither JSON nor XML"),
         ("cut.xml", "<a><b></a>", "neither JSON nor XML"),
-        ("empty.json", "", "neither JSON nor XML"),
+        ("empty.json", "", "the text is empty; write JSON or XML"),
         ("mixed.xml", "<a>text <b/> text</a>", "text between elements"),
         ("two.xml", "<a xmlns=\"u\"><b xmlns=\"v\"/><c xmlns=\"u\"/></a>", "another namespace"),
         ("doctype.xml", "<?xml version=\"1.0\"?><!-- a --><!DOCTYPE a><a/>", "has a DOCTYPE"),
