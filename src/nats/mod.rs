@@ -85,9 +85,12 @@ impl fmt::Debug for NatsPassword {
 pub enum Error {
     #[error("`{address}` is not the address of a NATS server; write it like nats://127.0.0.1:4222")]
     Address { address: String },
-    #[error("the credentials in {path}: {source}")]
-    Credentials { path: PathBuf, source: std::io::Error },
-    #[error("the certificates in {path}: it {detail}")]
+    #[error("the file {path} with the credentials {detail}")]
+    Credentials { path: PathBuf, detail: String },
+    #[error(
+        "the file {path} {detail}; name a PEM file with the certificate of the authority that \
+         signed the certificates of the NATS servers"
+    )]
     Authority { path: PathBuf, detail: String },
     /// No connection was made. `is_passing` is true if no server responded, so that a later attempt
     /// may succeed. `is_passing` is false if a server refused the credentials, or if TLS failed.
@@ -311,15 +314,20 @@ fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Erro
     Ok(match credentials {
         NatsCredentials::Anonymous => nobody,
         NatsCredentials::File(path) => {
-            let failed = |source| Error::Credentials { path: path.clone(), source };
+            let failed = |error| Error::Credentials {
+                path: path.clone(),
+                detail: format!("does not contain a JWT and its seed: {error}"),
+            };
             nobody.credentials(&read(path)?).map_err(failed)?
         }
         NatsCredentials::Nkey(path) => {
             let seed = read(path)?.trim().to_owned();
             // The client reports a bad seed only while it connects, and does not name the file.
-            nkeys::KeyPair::from_seed(&seed).map_err(|error| Error::Credentials {
+            nkeys::KeyPair::from_seed(&seed).map_err(|_| Error::Credentials {
                 path: path.clone(),
-                source: std::io::Error::other(format!("this is no seed of an nkey: {error}")),
+                detail: "is not the seed of an nkey; name the file with the seed, which begins \
+                         with `SU`"
+                    .to_owned(),
             })?;
             nobody.nkey(seed)
         }
@@ -682,7 +690,12 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains(&*file.path().to_string_lossy()), "{error}");
-        assert!(error.contains("no seed of an nkey"), "{error}");
+        assert!(error.contains("is not the seed of an nkey; name the file"), "{error}");
+        let missing = NatsCredentials::Nkey("/nowhere/pump.nk".into());
+        let error = connect_options(&missing).unwrap_err().to_string();
+        let expected = "the file /nowhere/pump.nk with the credentials cannot be read: there is no \
+                        such file or directory";
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -261,7 +261,7 @@ fn a_file_of_trusted_certificates_without_one_is_named_by_pump_and_kits() {
     assert_eq!(code, Some(78), "{told}");
     assert!(told.contains("certificate-missing") && told.contains("server-key.pem"), "{told}");
     let refused = Echo::start(&encrypted.way("echo", "server-key.pem")).refused();
-    assert!(refused.contains("server-key.pem: it contains no certificate"), "{refused}");
+    assert!(refused.contains("server-key.pem contains no certificate"), "{refused}");
     for language in KitLanguage::ALL {
         let solo = Solo::start(language, house, &encrypted.way("solo", "server-key.pem"));
         assert_refused(solo.refused(house), "server-key.pem");
