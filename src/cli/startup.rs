@@ -282,13 +282,19 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
 /// Reads a file, or standard input if the path is `-`. Does not check the bytes: the gate refuses
 /// invalid bytes, and the refusal is recorded.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    bytes_or_stdin(path, "`-`")
+}
+
+/// Reads a file like [`bytes`]. `stdin` is the argument that stands for standard input, for the
+/// error about a missing file.
+pub(super) fn bytes_or_stdin(path: &Path, stdin: &str) -> anyhow::Result<Vec<u8>> {
     let is_stdin = path.as_os_str() == "-";
     let shown = if is_stdin { "standard input".into() } else { path.display().to_string() };
     let failed = |error: std::io::Error| {
         CommandFailure::usage(match error.kind() {
             std::io::ErrorKind::NotFound => format!(
-                "{shown} cannot be read: there is no such file; name an existing file, or `-` for \
-                 standard input"
+                "{shown} cannot be read: there is no such file; name an existing file, or {stdin} \
+                 for standard input"
             ),
             _ => format!("{shown} cannot be read: {}", io_reason(&error)),
         })

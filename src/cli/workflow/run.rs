@@ -135,7 +135,7 @@ fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
     let mut values = Vec::new();
     for input in inputs {
         let Some((name, value)) = input.split_once('=') else {
-            let message = format!("`{input}` is not an input; write NAME=VALUE");
+            let message = format!("`--input {input}` has no value; write `--input {input}=VALUE`");
             return Err(CommandFailure::usage(message).into());
         };
         let value = match value.strip_prefix('@') {
@@ -148,7 +148,8 @@ fn values(inputs: &[String]) -> anyhow::Result<Vec<(String, String)>> {
                 return Err(CommandFailure::usage(message).into());
             }
             Some(path) => {
-                let bytes = startup::bytes(path.as_ref());
+                let stdin = format!("`{name}=@-`");
+                let bytes = startup::bytes_or_stdin(path.as_ref(), &stdin);
                 let bytes = bytes.with_context(|| format!("the input `{name}`"))?;
                 String::from_utf8(bytes).map_err(|_| {
                     let message = format!("the input `{name}`: {path} is not UTF-8");
@@ -196,6 +197,9 @@ mod tests {
         assert!(empty.contains("the input `topic` names no file behind `@`"), "{empty}");
         let missing = parsed("topic=@not-there.txt").unwrap_err();
         assert!(missing.starts_with("the input `topic`: not-there.txt cannot be"), "{missing}");
+        assert!(missing.ends_with("name an existing file, or `topic=@-` for standard input"));
+        let bare = parsed("topic").unwrap_err();
+        assert_eq!(bare, "`--input topic` has no value; write `--input topic=VALUE`");
     }
 
     #[test]
