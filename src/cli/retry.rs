@@ -185,12 +185,18 @@ impl SelectedMessages {
 }
 
 /// Prints a note for each message that the command leaves out because a retry can never succeed.
+/// Messages in a row with the same reason share one note.
 fn note_unretriable(unretriable: &OldestMatches) {
     let messages = &unretriable.messages;
-    for NamedMessage { message, .. } in messages.iter().take(limits::CANDIDATES_MAX) {
-        if let Some(obstacle) = &message.obstacle {
-            note!("{}: left out: {}", message.id, clean(&obstacle.to_string()));
-        }
+    let shown: Vec<_> = messages.iter().take(limits::CANDIDATES_MAX).collect();
+    let same =
+        |one: &&NamedMessage, other: &&NamedMessage| one.message.obstacle == other.message.obstacle;
+    for group in shown.chunk_by(same) {
+        let Some(obstacle) = group.first().and_then(|one| one.message.obstacle.as_ref()) else {
+            continue;
+        };
+        let ids: Vec<_> = group.iter().map(|one| one.message.id.to_string()).collect();
+        note!("{}: left out: {}", ids.join(", "), clean(&obstacle.to_string()));
     }
     let more = messages.len().saturating_sub(limits::CANDIDATES_MAX);
     if more > 0 {

@@ -13,7 +13,7 @@ use super::super::indexed;
 use super::super::journal_target::JournalTarget;
 use super::super::message_lookup;
 use super::super::missing_partitions::noted_partitions_in;
-use super::super::render::{RenderOutput, clean, table};
+use super::super::render::{RenderOutput, clean, columns, second_of, table};
 
 /// A message that the command retries or lists, with its partition and its earlier attempts.
 #[derive(Debug, Clone)]
@@ -136,25 +136,58 @@ impl MatchingPages {
     }
 }
 
-/// Draws a table with one row for each of the messages.
+/// Minimum number of characters of a shortened id. They include the time of the message, to the
+/// millisecond.
+const ID_CHARS_MIN: usize = 13;
+
+/// Draws a table with one row for each of the messages. If the rows are wider than the terminal,
+/// shortens the ids to the beginnings that tell the rows apart, so that the reasons remain visible.
 pub fn draw(named: &[NamedMessage]) -> String {
+    draw_to(&RenderOutput::stdout(false), named)
+}
+
+fn draw_to(output: &RenderOutput, named: &[NamedMessage]) -> String {
     if named.is_empty() {
         return String::new();
     }
-    let row = |named: &NamedMessage| {
+    let ids: Vec<String> = named.iter().map(|named| named.message.id.to_string()).collect();
+    let unlimited = RenderOutput { table_columns: usize::MAX, ..*output };
+    let whole = draw_with_ids(&unlimited, named, &ids);
+    if whole.lines().all(|line| columns(line) <= output.table_columns) {
+        return whole;
+    }
+
+    let chars = distinct_chars(&ids).max(ID_CHARS_MIN);
+    let short = ids.iter().map(|id| id.get(..chars).unwrap_or(id).to_owned());
+    draw_with_ids(output, named, &short.collect::<Vec<_>>())
+}
+
+/// Returns the smallest number of characters after which all of the different `ids` differ.
+fn distinct_chars(ids: &[String]) -> usize {
+    let mut sorted: Vec<&String> = ids.iter().collect();
+    sorted.sort_unstable();
+    let neighbours = sorted.iter().zip(sorted.iter().skip(1));
+    let equal = neighbours.map(|(id, next)| {
+        id.bytes().zip(next.bytes()).take_while(|(byte, other)| byte == other).count()
+    });
+    equal.max().map_or(0, |equal| equal + 1)
+}
+
+fn draw_with_ids(output: &RenderOutput, named: &[NamedMessage], ids: &[String]) -> String {
+    let row = |(named, id): (&NamedMessage, &String)| {
         let message = &named.message;
         vec![
-            message.id.to_string(),
+            id.clone(),
             message.record.to_string(),
-            message.time.clone(),
+            second_of(&message.time),
             clean(&message.sender),
             message.listener.as_deref().map_or_else(|| "-".to_owned(), clean),
             clean(&message.reason),
         ]
     };
-    let rows: Vec<_> = named.iter().map(row).collect();
+    let rows: Vec<_> = named.iter().zip(ids).map(row).collect();
     let headers = ["id", ">record", "time", "from", "to", "reason"];
-    table(&RenderOutput::stdout(false), &headers, &rows)
+    table(output, &headers, &rows)
 }
 
 type NamedQuery<'q> =
@@ -287,6 +320,29 @@ mod tests {
             found(true).into_iter().map(|named| named.message.obstacle.unwrap()).collect();
         let not_utf8 = RetryError::Text(RefusalRule::NotUtf8);
         assert_eq!(obstacles, [RetryError::NoClient, RetryError::NoClient, not_utf8]);
+    }
+
+    #[test]
+    fn a_row_in_80_columns_states_the_reason() {
+        let home = tempfile::tempdir().unwrap();
+        append(home.path(), 1..=2);
+        let data = home.path().join("data");
+        let draw = |messages: &[NamedMessage], table_columns| {
+            let output = RenderOutput { colour: false, columns: 80, table_columns, full: false };
+            draw_to(&output, messages)
+        };
+        let mut listed = matching(&data, &RetryFilter::default(), 10).unwrap().messages;
+        listed[1].message.id = "0197c0de-0000-7000-8000-00000000000a".parse().unwrap();
+        let whole = draw(&listed, usize::MAX);
+        assert!(whole.contains("\n0197c0de-0000-7000-8000-00000000000a  "), "{whole}");
+
+        let narrow = draw(&listed, 80);
+        let rows: Vec<_> = narrow.lines().skip(1).collect();
+        assert!(rows[0].starts_with("00000000-0000  "), "{narrow}");
+        assert!(rows[1].starts_with("0197c0de-0000  "), "{narrow}");
+        assert!(rows.iter().all(|row| row.ends_with("  not-in-vocabulary")), "{narrow}");
+        // Ids with a common beginning are longer, so that each of them names one message.
+        assert_eq!(distinct_chars(&["ab-1".to_owned(), "ab-2".to_owned(), "b".to_owned()]), 4);
     }
 
     #[test]
