@@ -349,7 +349,9 @@ impl<'a> RetrySession<'a> {
 
         note!("{}: {}", message.message.id, clean(reason));
         note_part!("{}", attempts::draw(&message.attempts));
-        if confirmation::has_terminal() && ask_for_confirmation().await? {
+        let is_repetition = !message.attempts.is_empty();
+        let question = if is_repetition { "do it a second time?" } else { "retry it?" };
+        if confirmation::has_terminal() && ask_for_confirmation(question).await? {
             return Ok(self.request(message, true).await);
         }
         Ok(result)
@@ -389,7 +391,7 @@ impl<'a> RetrySession<'a> {
             }
             Ok(Ok(RetryReport::Unconfirmed { reason })) => {
                 if is_text && !self.args.all {
-                    note!("{id}: not retried; pass --again to have it done a second time");
+                    note!("{id}: not retried; pass --again to confirm the retry");
                 } else if is_text {
                     note!("{id}: left out: {}", clean(reason));
                 }
@@ -418,10 +420,10 @@ fn is_sent_again(result: &RetryResult) -> bool {
     matches!(result, Ok(Err(refusal)) if refusal.rule == RefusalRule::KeyReused)
 }
 
-/// Asks the person at the terminal whether to do the work of a message again. Waits on a thread of
+/// Asks the person at the terminal to confirm the retry of a message. Waits on a thread of
 /// its own, so that a signal can stop the command meanwhile.
-async fn ask_for_confirmation() -> anyhow::Result<bool> {
-    let asking = tokio::task::spawn_blocking(|| confirmation::ask("do it a second time?"));
+async fn ask_for_confirmation(question: &'static str) -> anyhow::Result<bool> {
+    let asking = tokio::task::spawn_blocking(|| confirmation::ask(question));
     Ok(asking.await??)
 }
 

@@ -8,7 +8,7 @@ use super::super::render::{RenderOutput, micros, table};
 /// Draws the attempts as a table.
 pub fn draw(attempts: &[EarlierAttempt]) -> String {
     if attempts.is_empty() {
-        return "no listener was given it before\n".to_owned();
+        return "no attempt of it was delivered to a listener\n".to_owned();
     }
     let row = |earlier: &EarlierAttempt| {
         let EarlierAttempt { message, attempt } = earlier;

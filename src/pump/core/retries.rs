@@ -165,8 +165,7 @@ impl Core {
             let contract = self.contracts.get(peer);
             contract.is_some_and(|contract| contract.attempts_of(Some(checked.name())) == 1)
         })?;
-        let text =
-            format!("{once} has `attempts = 1`: it must not get the same work twice unasked");
+        let text = format!("{once} has `attempts = 1`, so a retry needs a confirmation");
         Some(RetryRuling::Unconfirmed(text))
     }
 

@@ -392,8 +392,8 @@ pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     html! {
         @if unconfirmed > 0 {
             p.note {
-                "Left out: " (count(unconfirmed, "message")) " whose work may be done a second time. \
-                 Each needs a confirmation of its own: retry it alone."
+                "Left out: " (count(unconfirmed, "message")) " whose retry needs a confirmation of \
+                 its own, because the work may be done a second time: retry each alone."
             }
         }
         @if refused > 0 {

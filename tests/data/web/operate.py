@@ -167,7 +167,7 @@ def retry(person, taken, is_last):
     text = person.page.locator("main").inner_text()
     person.walk.expect("Nothing was sent" in text, f"a second time unasked: {text[:400]}")
     person.picture("retry-again", taken)
-    person.use("button", "Do it a second time")
+    person.use("button", "Confirm the retry")
     person.done("a second time")
     for _ in range(ROUNDS):
         if first() != second:

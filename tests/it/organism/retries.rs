@@ -179,7 +179,8 @@ fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
     let running = house.run_noting();
     let third = time_out(&house, "3", "sess-source03");
     let refused = retry(&house, &[&third]);
-    assert!(refused.err.contains("`attempts = 1`"), "{refused:?}");
+    let reason = "has `attempts = 1`, so a retry needs a confirmation\n";
+    assert!(refused.err.contains(reason), "{refused:?}");
     let all = retry(&house, &["--all"]);
     assert!(all.err.contains("left out: 1"), "{all:?}");
     assert_ne!(third, once);

@@ -157,7 +157,7 @@ fn button_of(action: &PreparedAction) -> (&'static str, bool) {
             PauseVerb::PauseAndCancel => ("Pause and cancel", false),
             PauseVerb::Resume => ("Resume", false),
         },
-        Some(ServiceRequest::Retry(retry)) if retry.is_confirmed => ("Do it a second time", false),
+        Some(ServiceRequest::Retry(retry)) if retry.is_confirmed => ("Confirm the retry", false),
         Some(ServiceRequest::Retry(_)) if action.requests.len() > 1 => {
             ("Retry all of these", false)
         }

@@ -86,14 +86,15 @@ pub(super) async fn confirm_again(
     }
     let details = html! {
         p.problem.boxed role="alert" {
-            "Nothing was sent: this work may be done a second time, and needs a confirmation of its \
-             own. The organism says: " (shown(reason)) "."
+            "Nothing was sent: the retry needs a confirmation of its own. The reason of the \
+             organism: " (shown(reason)) "."
+            @if !draft.attempts.is_empty() { " The work may be done a second time." }
         }
         (draft.details())
     };
     let back = draft.back();
     let request = ServiceRequest::Retry(Box::new(request));
-    let action = PreparedAction::new("Do this a second time?", back, [request]);
+    let action = PreparedAction::new("Confirm the retry?", back, [request]);
     context.confirm(action, &details).await
 }
 
@@ -300,7 +301,7 @@ fn attempts(attempts: &[EarlierAttempt]) -> Markup {
     let headers = ["Message", ">Attempt", "Listener", "Handed over", ">Worked", "Outcome"];
     let rows: Vec<_> = attempts.iter().map(row).collect();
     html! {
-        @if rows.is_empty() { p.empty { "No listener was given it before." } } @else {
+        @if rows.is_empty() { p.empty { "No attempt of it was delivered to a listener." } } @else {
             (table("Earlier attempts", &headers, &rows))
         }
     }

@@ -203,7 +203,7 @@ impl RetryPredictor {
         });
         match once {
             Some(peer) => RetryOutlook::NeedsConfirmation(format!(
-                "{peer} has `attempts = 1`: the work may be done a second time"
+                "{peer} has `attempts = 1`, so a retry needs a confirmation"
             )),
             None => RetryOutlook::Sent,
         }

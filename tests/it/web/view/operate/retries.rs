@@ -183,7 +183,7 @@ fn work_that_may_be_done_twice_needs_a_confirmation_of_its_own() {
         assert!(left_out.contains(&format!("/messages/{message}")), "{left_out}");
     }
     assert!(
-        text_of(left_out).contains("Left out: 2 messages whose work may be done"),
+        text_of(left_out).contains("Left out: 2 messages whose retry needs a confirmation"),
         "{left_out}"
     );
     let done = view.confirm_page(&all, &[]);
@@ -193,11 +193,13 @@ fn work_that_may_be_done_twice_needs_a_confirmation_of_its_own() {
 
     let expected = view.page(&path(&first));
     let warning = "<p class=\"problem boxed\">To expect: <bdi>needs a confirmation of its own: once has \
-                   `attempts = 1`: the work may be done a second time</bdi>.</p>";
+                   `attempts = 1`, so a retry needs a confirmation</bdi>.</p>";
     assert!(expected.contains(warning), "{expected}");
     let asked = view.confirm(&path(&first), &[("note", "the printer was off")]);
     assert_eq!(asked.status, 200, "{}", asked.body);
-    for part in ["Nothing was sent", "`attempts = 1`", "Do it a second time", "the printer was off"]
+    let warning = "The work may be done a second time.";
+    for part in
+        ["Nothing was sent", "`attempts = 1`", warning, "Confirm the retry", "the printer was off"]
     {
         assert!(asked.body.contains(part), "{part} in {}", asked.body);
     }
