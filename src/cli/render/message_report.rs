@@ -135,7 +135,7 @@ impl ReportPage<'_> {
             self.line("call", &outcome_of(call));
         }
         for error in &report.errors {
-            let text = format!("{}: {} at record {}", error.kind, error.detail, error.position);
+            let text = format!("record {}: {}: {}", error.position, error.kind, error.detail);
             self.line("error", &text);
         }
     }
@@ -352,7 +352,8 @@ fn schema_without_file(report: &MessageReport) -> &'static str {
 
 fn refused(refusal: &RefusalView) -> String {
     format!(
-        "{} of {}: {}, record {}",
+        "record {}: {} of {}: {}",
+        refusal.position,
         refusal.rule,
         refusal.sender,
         refusal.located_message()

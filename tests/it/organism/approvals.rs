@@ -234,6 +234,9 @@ fn a_refusal_reaches_the_client_with_its_reason() {
     assert_eq!(result.code, Some(1), "{result:?}");
     assert!(result.out.contains("code=\"denied\""), "{result:?}");
     assert!(result.out.contains("refused by the operator: not today"), "{result:?}");
+    let report = house.organism(&["message", &id]);
+    let reason = ": denied: refused by the operator: not today\n";
+    assert!(report.out.contains(reason), "the reason is last: {report:?}");
     let unknown = house.organism(&["refuse", &id.replace(&id[..4], "0000")]);
     assert_eq!(unknown.code, Some(65), "{unknown:?}");
     let no_id = house.organism(&["refuse", "42"]);

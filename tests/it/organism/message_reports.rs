@@ -171,7 +171,7 @@ fn the_report_for_people_has_each_part() {
         "note: read twice",
         "message   handled at record",
         "passed",
-        "schema-invalid of writer",
+        ": schema-invalid of writer: ",
         "talk.xsd, sha256 ",
         "writer, turn 1",
         "to        echo",
