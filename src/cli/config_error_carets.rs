@@ -149,9 +149,7 @@ fn draw(problems: &ConfigProblems, theme: GraphicalTheme) -> String {
         .with_context_lines(1);
     let mut out = String::new();
     for problem in problems.iter() {
-        let (line, column) = problem.place.line_and_column();
-        let name = show_hidden(problem.place.source.name());
-        out.push_str(&format!("{name}:{line}:{column}: {}\n", problem.code));
+        out.push_str(&format!("{}: {}\n", headline_place(problem), problem.code));
         if handler.render_report(&mut out, &DrawnProblem::new(problem)).is_err() {
             out.push_str(&format!("{}\n", show_hidden(&problem.message)));
         }
@@ -159,6 +157,19 @@ fn draw(problems: &ConfigProblems, theme: GraphicalTheme) -> String {
     }
 
     out
+}
+
+/// Returns the place of a problem, such as `organism.toml:2:8`. A missing or empty file is its own
+/// place, without a line and a column.
+fn headline_place(problem: &ConfigProblem) -> String {
+    let source = &problem.place.source;
+    let name = show_hidden(source.name());
+    if source.shown().inner().is_empty() {
+        return name.into_owned();
+    }
+
+    let (line, column) = problem.place.line_and_column();
+    format!("{name}:{line}:{column}")
 }
 
 #[cfg(test)]
@@ -178,6 +189,15 @@ mod tests {
         assert_eq!(drawn.chars().find(is_active), None, "{drawn:?}");
         assert!(drawn.contains("name = a?[31m·2J•"), "{drawn}");
         assert!(drawn.contains("help: a\\u{1b}[31m\\u{9b}2J\\u{202e}"), "{drawn}");
+    }
+
+    #[test]
+    fn a_place_without_a_text_has_no_line() {
+        let source = ConfigSource::new("nope.toml".to_owned(), String::new());
+        let place = SourceRange::new(&source, 0..0);
+        let problem = ConfigProblem::new(ProblemCode::FileMissing, &place, "there is no file");
+        let drawn = draw(&problem.into(), ascii());
+        assert!(drawn.starts_with("nope.toml: file-missing\n"), "{drawn}");
     }
 
     #[test]

@@ -123,10 +123,13 @@ fn project_of(args: &Args) -> anyhow::Result<Project> {
 
 fn unknown_workflow(name: &str) -> CommandFailure {
     let names: Vec<_> = shipped::WORKFLOWS.iter().map(|workflow| workflow.name).collect();
-    let near = config::nearest(name, names.iter().copied());
-    let hint = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
-    let text =
-        format!("no workflow `{name}` comes with organism{hint}; there are {}", names.join(", "));
+    let near = config::nearest(name, names.iter().copied().chain([LIST]));
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let text = format!(
+        "no workflow `{name}` comes with organism{hint} (there are {}; `--workflow {LIST}` describes \
+         them)",
+        names.join(", ")
+    );
     CommandFailure::usage(text)
 }
 

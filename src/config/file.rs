@@ -125,7 +125,15 @@ fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);
     let names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+    let near = nearest(name, names.iter().map(String::as_str))?;
+    // An extension that both names have makes them longer, and would allow more differences.
+    let is_similar = match (name.rsplit_once('.'), near.rsplit_once('.')) {
+        (Some((stem, end)), Some((other, other_end))) if end == other_end => {
+            nearest(stem, [other]).is_some()
+        }
+        _ => true,
+    };
+    is_similar.then(|| near.to_owned())
 }
 
 /// The reason why a file that the config names cannot be read.

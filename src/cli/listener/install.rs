@@ -40,9 +40,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn unknown(name: &str) -> CommandFailure {
     let names: Vec<_> = shipped::LISTENERS.iter().map(|listener| listener.name).collect();
     let near = nearest(name, names.iter().copied());
-    let hint = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     let text =
-        format!("no listener `{name}` comes with organism{hint}; there are {}", names.join(", "));
+        format!("no listener `{name}` comes with organism{hint} (there are {})", names.join(", "));
     CommandFailure::usage(text)
 }
 

@@ -187,12 +187,12 @@ fn missing_files_and_directories_give_different_errors() {
         of("goood.toml"),
         ["file-missing 1:1 did you mean `good.toml` in the same directory?"]
     );
+    let other = of("gnat.toml");
+    let rule = "file-missing 1:1 check the path, or write a config with `organism init`";
+    assert_eq!(other, [rule], "`good.toml` differs from it in three of four letters");
     assert_eq!(of("."), ["file-is-directory .:1:1 name the file in it"]);
     let nowhere = of("nowhere/organism.toml");
-    assert_eq!(
-        nowhere,
-        ["file-missing 1:1 check the path, or write a config with `organism init`"]
-    );
+    assert_eq!(nowhere, [rule]);
 }
 
 #[test]

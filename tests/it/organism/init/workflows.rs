@@ -123,6 +123,8 @@ fn an_unknown_workflow_is_answered_with_all_names() {
     assert_eq!(made.code, Some(2), "{made:?}");
     assert!(made.err.contains("did you mean `essay`?"), "{made:?}");
     assert!(made.err.contains("booking, code-review, crew, decision"), "{made:?}");
+    let list = projects.organism("", &["init", "--workflow", "lisst", "new"]);
+    assert!(list.err.contains("did you mean `list`? (there are booking, "), "{list:?}");
     let both = projects.organism("", &["init", "--workflow", "essay", "--crew", "new"]);
     assert_eq!(both.code, Some(2), "{both:?}");
     let names = projects.organism("", &["init", "--workflow", "list"]);
