@@ -456,7 +456,7 @@ impl CopyEvidence {
                  checkpoint at {due}"
             ),
             OutsideVerdict::StateAgrees => format!(
-                "only the state directory vouches for it: a holder of the key could have rewritten \
+                "only the state directory vouches for the journal: a holder of the key could have rewritten \
                  journal and state together; {way_on}"
             ),
             OutsideVerdict::Disagrees => return None,

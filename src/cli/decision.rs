@@ -345,7 +345,9 @@ pub(super) fn decide(
     if json {
         DecisionOutput::of_message(message, refused.as_ref()).print();
     }
-    ruled(refused)
+    let is_other_payload = refused.as_ref().is_some_and(|r| r.rule == RefusalRule::WrongHash);
+    let shown = if is_other_payload { "; `organism approvals --all` shows it" } else { "" };
+    ruled_on(&format!("{message}: "), refused, shown)
 }
 
 /// The result of an operator's request as JSON. The request concerns either a held call or a
@@ -418,8 +420,14 @@ pub(super) fn decide_all(
 /// Succeeds if `ruled` is `None`. Otherwise, returns `ruled`, the refusal of a decision, as an
 /// error. If the refusal contains an example of a valid payload, the example follows the reason.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
+    ruled_on("", ruled, "")
+}
+
+/// Makes the error of [`ruled`]. `subject` precedes the reason of the refusal, and `advice` follows
+/// it.
+fn ruled_on(subject: &str, ruled: Option<Refusal>, advice: &str) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
-    let mut text = refusal.to_string();
+    let mut text = format!("{subject}{refusal}{advice}");
     if let Some(expected) = &refusal.expected {
         text.push_str("\nexpected, for example:");
         expected.lines().for_each(|line| text.push_str(&format!("\n  {line}")));

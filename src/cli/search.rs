@@ -187,7 +187,7 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
 fn one_of(option: &str, value: Option<&str>, known: &[&str]) -> anyhow::Result<()> {
     match value {
         Some(value) if !known.contains(&value) => {
-            let text = format!("{option} {value}: it is one of {}", known.join(", "));
+            let text = format!("{option} {value}: write one of {}", known.join(", "));
             Err(CommandFailure::usage(text).into())
         }
         _ => Ok(()),

@@ -27,7 +27,9 @@ use super::output::{put_line, recorded};
 use super::permitted_names::{note_permitted, permitted_names};
 use super::render::one_line;
 use super::startup::{self, ConfigArg};
-use super::submit_output::{exit_of, print_json, print_plain, print_unsent_json, worse};
+use super::submit_output::{
+    approval_note, exit_of, print_json, print_plain, print_unsent_json, worse,
+};
 
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("payloads").required(true))]
@@ -456,9 +458,7 @@ fn file_name(path: &Path) -> String {
 fn note_wait(file: &str, sent: &SubmitUpdate, wait: bool) {
     match sent {
         SubmitUpdate::Accepted { thread, held: true, .. } if wait => {
-            note!(
-                "{file}: it waits for an approval; `organism approvals --all-from {thread}` shows it"
-            );
+            note!("{file}: {}", approval_note(thread));
         }
         SubmitUpdate::Waits(wait) => note!("{file}: {wait}"),
         _ => {}

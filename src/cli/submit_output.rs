@@ -1,6 +1,7 @@
 //! Prints the updates of a submission for `send` and `fork`.
 
 use crate::envelope::Refusal;
+use crate::ids::ThreadId;
 use crate::service::SubmitUpdate;
 
 use super::decision;
@@ -31,10 +32,6 @@ pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
 /// reply is printed with the name of its sender. A fault is printed without a name, because the
 /// text of the fault names the listener.
 pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
-    if let SubmitUpdate::Accepted { thread, held: true, .. } = sent {
-        note!("it waits for an approval; `organism approvals --all-from {thread}` shows it");
-    }
-
     match sent {
         SubmitUpdate::Accepted { thread, again: false, .. } => note!("thread {thread}"),
         SubmitUpdate::Accepted { thread, again: true, .. } if wait => {
@@ -61,6 +58,15 @@ pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
             }
         }
     }
+
+    if let SubmitUpdate::Accepted { thread, held: true, .. } = sent {
+        note!("{}", approval_note(thread));
+    }
+}
+
+/// Returns a note that a new call in `thread` waits for an approval.
+pub fn approval_note(thread: &ThreadId) -> String {
+    format!("a call waits for an approval; `organism approvals --all-from {thread}` shows it")
 }
 
 /// Prints a refusal of a payload and, if the refusal contains one, the example of a valid payload.

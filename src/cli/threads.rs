@@ -100,7 +100,7 @@ impl BeforeArg {
         }
         let cursor = PageCursor::parse(text).map(Self::Cursor);
         cursor.ok_or_else(|| {
-            "it is a position such as 1200, or with several partitions the position of each, such \
+            "write a position such as 1200, or with several partitions the position of each, such \
              as 0:1200,1:800"
                 .to_owned()
         })
@@ -227,7 +227,7 @@ pub(super) fn known_status(status: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let all = ThreadPhase::ALL.map(ThreadPhase::as_str).join(", ");
-    let text = format!("--status {status}: it is one of {all}");
+    let text = format!("--status {status}: write one of {all}");
     Err(CommandFailure::usage(text).into())
 }
 

@@ -125,7 +125,10 @@ fn verify_says_ok_or_where_it_breaks_with_exit_code_4() {
     let alone = organism(&place, &["verify"]);
     assert_eq!(alone.status.code(), Some(5));
     let text = stdout(alone);
-    assert!(text.contains("NOT PROVED: only the state directory vouches for it"), "{text}");
+    assert!(
+        text.contains("NOT PROVED: only the state directory vouches for the journal"),
+        "{text}"
+    );
     let copy = place.home.path().join("copy");
     let journal = place.reader().about().unwrap().journal;
     std::fs::copy(CheckpointCopies::file_in(&place.state(), journal), &copy).unwrap();

@@ -92,7 +92,7 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
     let known = [("kind", kinds()), ("disposition", dispositions()), ("rule", rules())];
     for (name, known) in known {
         if let Some(text) = query.get(name).filter(|text| !known.contains(text)) {
-            return Err(format!("`{text}` is no {name}; it is one of {}", known.join(", ")));
+            return Err(format!("`{text}` is not a {name}; write one of {}", known.join(", ")));
         }
     }
 

@@ -144,7 +144,10 @@ fn positions_threads_and_rules_that_do_not_exist_are_refused() {
             &["tail", "--until", "2h", "--thread", "sess-absent00", "--json"],
             "no thread sess-absent00 is on record",
         ),
-        (&["search", "--rule", "schema_invalid"], "it is one of too-large, not-utf8, "),
+        (
+            &["search", "--rule", "schema_invalid"],
+            "--rule schema_invalid: write one of too-large, not-utf8, ",
+        ),
         (&["search", "--limit", "-1"], "write a number of at least 1"),
         (&["threads", "--limit", "0"], "write a number of at least 1"),
         (&["threads", "--cost-over", "-1"], "it is an amount such as 0.50"),

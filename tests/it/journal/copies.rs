@@ -111,7 +111,7 @@ fn copies_elsewhere_prove_a_record_that_the_state_alone_does_not() {
     let alone = copied.verify(None);
     assert_eq!(alone.verdict, ProofVerdict::NotProved);
     let reasons = alone.unproved.join("; ");
-    assert!(reasons.contains("only the state directory vouches for it"), "{reasons}");
+    assert!(reasons.contains("only the state directory vouches for the journal"), "{reasons}");
     assert!(reasons.contains("`checkpoints` under [journal]"), "{reasons}");
 
     let proved = copied.verify(Some(copied.directory()));

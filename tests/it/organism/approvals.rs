@@ -44,8 +44,9 @@ fn held(house: &House) -> Vec<Json> {
 fn hold(house: &House, text: &str) -> String {
     let sent = house.send_text(&say(text), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
-    let hint = "it waits for an approval; `organism approvals --all-from sess-";
+    let hint = "a call waits for an approval; `organism approvals --all-from sess-";
     assert!(sent.err.contains(hint), "{sent:?}");
+    assert!(sent.err.find("thread sess-") < sent.err.find(hint), "the thread is first: {sent:?}");
     held(house).last().unwrap()["message"].as_str().unwrap().to_owned()
 }
 
@@ -72,7 +73,10 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
 
     let wrong = house.organism(&["approve", id, "--hash", &hash(&say("other"))]);
     assert_eq!(wrong.code, Some(65), "{wrong:?}");
-    assert!(wrong.err.contains("wrong-hash: this is not the hash of its payload"), "{wrong:?}");
+    assert!(
+        wrong.err.contains(&format!("{id}: wrong-hash: this is not the hash of its payload")),
+        "{wrong:?}"
+    );
     let other = ["approve", id, "--hash", &hash(&say("other")), "--json"];
     let wrong = house.organism(&other).json();
     assert_eq!((&wrong[0]["message"], &wrong[0]["result"]), (&id.into(), &"refused".into()));
@@ -107,7 +111,7 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     assert_eq!(approved.json(), [json!({"message": id, "result": "done"})]);
     let told: CommandOutput = sender.wait_with_output().unwrap().into();
     assert_eq!((told.code, &*told.out), (Some(0), &*talk_reply("hello")), "{told:?}");
-    assert!(told.err.contains("it waits for an approval"), "{told:?}");
+    assert!(told.err.contains("a call waits for an approval"), "{told:?}");
     assert_eq!(held(&house), Vec::<Json>::new());
     let again = house.organism(&["approve", id, "--hash", &hash(&say("hello"))]);
     assert_eq!(again.code, Some(65), "{again:?}");

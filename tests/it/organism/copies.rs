@@ -26,7 +26,7 @@ fn a_record_rewritten_with_the_key_is_unproved_without_copies_and_broken_with_th
 
     let alone = without_copies(&house, &["verify"]);
     assert_eq!(alone.code, Some(5), "{alone:?}");
-    assert!(alone.out.contains("only the state directory vouches for it"), "{alone:?}");
+    assert!(alone.out.contains("only the state directory vouches for the journal"), "{alone:?}");
     let copies = house.copies().display().to_string();
     let compared = house.organism(&["verify"]);
     assert_eq!(compared.code, Some(4), "{compared:?}");

@@ -150,7 +150,7 @@ fn each_result_of_a_directory_is_printed_at_once_though_other_files_wait_for_a_p
     assert_eq!(ended(&mut starter), Some(130), "{}", errors());
     let summary = "102 files: 70 done, 0 refused, 0 failed, 32 to send again: ";
     assert!(errors().contains(summary), "{}", errors());
-    assert!(errors().contains("031.xml: it waits for an approval"), "{}", errors());
+    assert!(errors().contains("031.xml: a call waits for an approval"), "{}", errors());
     assert!(content(&house, "each.out").contains(&format!("101.xml: {}", talk_reply("101"))));
     house.verified();
 }
@@ -174,7 +174,7 @@ fn house_with_held_files(others: usize) -> House {
 /// Waits until all 60 files wait for an approval. Returns the thread of the first file.
 fn until_all_held(house: &House) -> String {
     let errors = || content(house, "each.err");
-    let hint = ".xml: it waits for an approval; ";
+    let hint = ".xml: a call waits for an approval; ";
     until("all files wait", || (errors().matches(hint).count() == 60).then_some(()));
     let errors = errors();
     let first = errors.lines().find(|line| line.starts_with("000.xml")).unwrap();

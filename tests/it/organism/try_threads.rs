@@ -453,7 +453,7 @@ fn bad_input_is_named_before_anything_runs() {
         (&["--threads", "sess-source01.a"], "name the whole thread"),
         (&["--threads", "sess-source01 agent=first"], "ids or filters"),
         (&["--threads", "agnet=first"], "did you mean `agent`?"),
-        (&["--threads", "status=done"], "it is one of"),
+        (&["--threads", "status=done"], "one of"),
         (&["--threads", "agent=nobody"], "no thread matches --threads"),
         (&["--threads", ""], "--threads takes ids"),
         (&["--threads", "all", "--live", "sollo"], "did you mean `solo`?"),
