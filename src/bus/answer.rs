@@ -142,12 +142,10 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
 }
 
 /// Description of a heartbeat that a program wrote while it had no delivery to answer.
-pub(super) const UNSOLICITED_HEARTBEAT: &str =
-    "a heartbeat, without a delivery at hand; stop the heartbeats before the answer";
+pub(super) const UNSOLICITED_HEARTBEAT: &str = "a heartbeat; stop the heartbeats before the answer";
 
 /// Description of an answer that a program wrote while it had no delivery to answer.
-pub(super) const UNSOLICITED_ANSWER: &str =
-    "an answer, without a delivery at hand; answer each delivery once";
+pub(super) const UNSOLICITED_ANSWER: &str = "an answer; answer each delivery once";
 
 /// Added after the attempt's name in a text about a stray answer, if the listener has already
 /// answered this attempt.
@@ -169,7 +167,7 @@ pub(super) fn unsolicited_description(output: &[u8]) -> String {
             if name.rsplit(':').next() == Some("heartbeat") {
                 return UNSOLICITED_HEARTBEAT.to_owned();
             }
-            format!("`<{name}`, without a delivery at hand; answer each delivery once")
+            format!("`<{name}`; answer each delivery once")
         }
         None => {
             let is_end = |byte: &u8| b"<\0".contains(byte);
@@ -366,10 +364,7 @@ mod tests {
             ("<e:heartbeat ", UNSOLICITED_HEARTBEAT),
             ("<?xml version=\"1.0\"?><greeting", UNSOLICITED_ANSWER),
             ("over\u{202e}ride", "`over\\u{202e}ride`; write diagnostics to standard error"),
-            (
-                " <greeting xmlns=\"urn:private\">private",
-                "`<greeting`, without a delivery at hand; answer each delivery once",
-            ),
+            (" <greeting xmlns=\"urn:private\">private", "`<greeting`; answer each delivery once"),
         ] {
             assert_eq!(unsolicited_description(output.as_bytes()), expected);
         }

@@ -273,7 +273,7 @@ impl Child {
         }
 
         let last = &locked(&self.stderr.lines).last;
-        if last.is_empty() { how } else { format!("{how}; its last words: {last}") }
+        if last.is_empty() { how } else { format!("{how}; last line on standard error: {last}") }
     }
 
     fn signal(&self, signal: Signal) {

@@ -76,7 +76,7 @@ pub(super) struct ChildIo<'a> {
 }
 
 /// Beginning of the description of output that a child wrote without a delivery.
-pub(super) const UNSOLICITED_OUTPUT: &str = "wrote to its standard output unasked";
+pub(super) const UNSOLICITED_OUTPUT: &str = "wrote to its standard output without a delivery";
 
 /// Returns a description of an answer that a child wrote without a delivery.
 fn unsolicited_answer(answer: &ListenerAnswer) -> String {
@@ -456,7 +456,7 @@ impl<'a> ChildIo<'a> {
                 let how = self.child.gone(limits::EXIT_GRACE).await;
                 return self.crashed(match unfinished {
                     0 => how,
-                    bytes => format!("{how}, {bytes} bytes into an unfinished frame"),
+                    bytes => format!("{} into an unfinished frame, {how}", count(bytes, "byte")),
                 });
             }
             FrameError::Unsolicited => {

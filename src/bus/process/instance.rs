@@ -2,7 +2,7 @@
 //! process within the limits of the restart policy.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand_core::RngCore as _;
 
@@ -46,6 +46,11 @@ pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
     }
 }
 
+/// Cuts a duration to whole milliseconds, so that a log line is easy to read.
+fn in_milliseconds(wait: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+}
+
 fn fault(
     options: &Options,
     handle: &InstanceHandle,
@@ -59,12 +64,18 @@ fn fault(
 
     match next {
         RestartDecision::After(wait) => {
-            tracing::warn!(%listener, instance, ?wait, "{reason}; restarting the process");
+            let wait = in_milliseconds(wait);
+            tracing::warn!(
+                %listener, instance,
+                "the process of `{listener}` failed: {reason}; restarting it in {wait:?}"
+            );
         }
         RestartDecision::RestFor(wait) => {
+            let wait = in_milliseconds(wait);
             tracing::error!(
-                %listener, instance, ?wait,
-                "{reason}; all restarts are used, so the next start waits"
+                %listener, instance,
+                "the process of `{listener}` failed: {reason}; all restarts are used, so the next \
+                 start waits {wait:?}"
             );
             match options.restarts.max {
                 0 => handle.down(reason),

@@ -86,12 +86,12 @@ fn warn_of_first<T>(
 ) {
     for item in refused.by_ref().take(PAYLOADS_LOGGED) {
         let (payload, reason) = describe(item);
-        tracing::warn!(%listener, %call, %attempt, "refused {payload} of the answer: {reason}");
+        tracing::warn!(%listener, %call, %attempt, "refused {payload} in the answer: {reason}");
     }
 
     let more = refused.count();
     if more > 0 {
-        tracing::warn!(%listener, %call, %attempt, "refused {more} more payloads of the answer");
+        tracing::warn!(%listener, %call, %attempt, "refused {} in the answer", count(more, "more payload"));
     }
 }
 
@@ -234,7 +234,7 @@ fn named(name: &PayloadName) -> String {
     let shown = |text: &str| visible_line(&shorten(text, NAME_CHARS_SHOWN));
     let local = shown(&name.local);
     if name.namespace.is_empty() {
-        format!("`{local}` without a namespace")
+        format!("`{local}` (no namespace)")
     } else {
         format!("`{{{}}}{local}`", shown(&name.namespace))
     }
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_refused_name_is_shown_beside_the_names_that_are_permitted() {
         assert_eq!(payload_description(b"<a"), "a payload");
-        assert_eq!(payload_description(b"<a><b"), "`a` without a namespace");
+        assert_eq!(payload_description(b"<a><b"), "`a` (no namespace)");
         assert_eq!(payload_description(b"<a xmlns='urn:x'>\xff</a>"), "`{urn:x}a`");
 
         let names: Vec<_> = (0..10).map(|n| PayloadName::new("urn:x", &format!("w{n}"))).collect();

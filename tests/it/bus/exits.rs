@@ -37,7 +37,7 @@ async fn a_process_that_ends_has_crashed_although_its_child_holds_its_output() {
     for _ in 0..2 {
         ear.tell("anything");
         let detail = crash(&mut ear).await;
-        assert_eq!(detail, "exited with code 3; its last words: last words");
+        assert_eq!(detail, "exited with code 3; last line on standard error: last words");
     }
 }
 
@@ -85,7 +85,10 @@ async fn words_before_the_delivery_of_a_crashed_attempt_are_not_its_last_words()
     });
     ear.tell("anything");
     let detail = crash(&mut ear).await;
-    assert_eq!(detail, "killed by signal 9; its last words: no database", "it is about its start");
+    assert_eq!(
+        detail, "killed by signal 9; last line on standard error: no database",
+        "it is about its start"
+    );
 }
 
 /// A process may write an error between two deliveries, for example when it loses its database, and
@@ -106,7 +109,10 @@ async fn words_that_a_process_wrote_while_it_was_idle_are_its_last_words() {
     std::fs::write(&pipe, "\n").unwrap();
     std::fs::read(&pipe).unwrap();
     ear.tell("anything");
-    assert_eq!(crash(&mut ear).await, "exited with code 3; its last words: no database");
+    assert_eq!(
+        crash(&mut ear).await,
+        "exited with code 3; last line on standard error: no database"
+    );
 }
 
 /// Control characters in the last words are escaped. Otherwise a carriage return or a bidirectional
@@ -116,7 +122,10 @@ async fn the_last_words_of_a_process_cannot_control_a_terminal() {
     let mut ear = with_child(r"printf 'a\rb\033[2J\342\200\256c\r\n' >&2; exit 3");
     ear.tell("anything");
     let detail = crash(&mut ear).await;
-    assert_eq!(detail, r"exited with code 3; its last words: a\u{d}b\u{1b}[2J\u{202e}c");
+    assert_eq!(
+        detail,
+        r"exited with code 3; last line on standard error: a\u{d}b\u{1b}[2J\u{202e}c"
+    );
 }
 
 #[tokio::test]
@@ -134,7 +143,7 @@ async fn an_end_within_a_frame_is_described_although_a_child_holds_the_output() 
     let mut ear = with_child("printf '<done'; exit 3");
     ear.tell("anything");
     let detail = crash(&mut ear).await;
-    assert_eq!(detail, "exited with code 3, 5 bytes into an unfinished frame");
+    assert_eq!(detail, "5 bytes into an unfinished frame, exited with code 3");
 }
 
 /// Starts a listener of a kit as a host does, and sends it one delivery with this text.

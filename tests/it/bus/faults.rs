@@ -39,7 +39,7 @@ async fn failure(ear: &mut HostHarness) -> AttemptFailure {
 async fn every_broken_answer_is_a_failure_with_its_own_kind() {
     let cases = [
         ("half", "crashed", "20 bytes into an unfinished frame"),
-        ("exit", "crashed", "exited with code 9; its last words: cannot go on"),
+        ("exit", "crashed", "exited with code 9; last line on standard error: cannot go on"),
         ("signal", "crashed", "killed by signal 11"),
         ("deaf", "crashed", "closed its standard input"),
         ("not-utf8", "unreadable", "UTF-8"),
@@ -242,8 +242,8 @@ async fn a_sink_that_gets_a_delivery_back_may_call_the_host() {
 #[tokio::test]
 async fn a_process_that_speaks_first_is_put_to_rest() {
     for (how, output) in [
-        ("speaks-first", "unasked: `<done`, without a delivery at hand; answer each delivery once"),
-        ("greets", "unasked: `ready`; write diagnostics to standard error"),
+        ("speaks-first", "without a delivery: `<done`; answer each delivery once"),
+        ("greets", "without a delivery: `ready`; write diagnostics to standard error"),
     ] {
         let mut options = running(["python3", &script("rude.py"), how]);
         options.restarts.max = 1;
@@ -266,7 +266,7 @@ async fn a_process_that_sends_a_heartbeat_after_its_answer_is_replaced_with_this
     ear.expect(SinkEvent::Answer(number, vec![done("once")])).await;
     let left = ear.next().await;
     let SinkEvent::Left(why) = &left else { panic!("expected an end, got {left:?}") };
-    assert!(why.contains("unasked: a heartbeat, without a delivery at hand"), "{why}");
+    assert!(why.contains("without a delivery: a heartbeat; stop the heartbeats"), "{why}");
 }
 
 #[tokio::test]
@@ -276,7 +276,8 @@ async fn a_program_that_prints_an_error_and_exits_is_described_by_its_exit() {
     let mut ear = hosting(options);
     let left = ear.next().await;
     let SinkEvent::Left(why) = &left else { panic!("expected an end, got {left:?}") };
-    let end = "exited with code 2; its last words: no file, 8 bytes into an unfinished frame";
+    let end = "8 bytes into an unfinished frame, exited with code 2; last line on standard error: \
+               no file";
     assert!(why.contains(end), "{why}");
 }
 
@@ -296,7 +297,10 @@ async fn an_idle_process_that_begins_a_frame_is_put_to_rest() {
     ear.expect(SinkEvent::Answer(number, vec![done("once")])).await;
     std::fs::write(&is_reported, "").unwrap();
     let left = ear.next().await;
-    assert!(matches!(&left, SinkEvent::Left(why) if why.contains("unasked")), "{left:?}");
+    assert!(
+        matches!(&left, SinkEvent::Left(why) if why.contains("without a delivery")),
+        "{left:?}"
+    );
 }
 
 #[tokio::test]

@@ -26,14 +26,14 @@ fn the_log_names_a_refused_payload_and_the_payloads_that_are_permitted() {
 
     let sent = house.send_text(&say("x"), &[]);
     assert!(sent.out.contains("listener-failed"), "{sent:?}");
-    let line = line_with(&house, "refused `said` without a namespace of the answer");
+    let line = line_with(&house, "refused `said` (no namespace) in the answer");
     assert!(line.contains("listener=echo"), "{line}");
     assert!(line.contains("attempt=1.1"), "{line}");
     assert!(line.contains(&format!("did you mean `{{{TALK}}}said`?")), "{line}");
 
     let sent = house.send_text(&numbered("order", "1"), &[]);
     assert!(sent.out.contains("listener-failed"), "{sent:?}");
-    let line = line_with(&house, "refused `{urn:other}gone` of the answer");
+    let line = line_with(&house, "refused `{urn:other}gone` in the answer");
     assert!(line.contains("listener=front"), "{line}");
     let permitted = format!("may answer with `{{{TALK}}}done`, `{{{TALK}}}work`");
     assert!(line.contains(&permitted), "{line}");
@@ -53,7 +53,7 @@ fn the_log_names_the_refused_payload_inside_a_core_word() {
 
     let sent = house.send_text(&numbered("order", "1"), &[]);
     assert!(sent.out.contains("listener-failed"), "{sent:?}");
-    let line = line_with(&house, "spawn-thread` of the answer: the payload");
+    let line = line_with(&house, "spawn-thread` in the answer: the payload");
     assert!(line.contains("the payload `{urn:other}nowork` inside is not in `replies`"), "{line}");
     assert_eq!(running.stop(), Some(0));
 }
@@ -66,10 +66,10 @@ fn the_log_has_one_line_for_each_of_eight_refused_payloads_and_a_count_of_the_ot
 
     let sent = house.send_text(&say("x"), &[]);
     assert!(sent.out.contains("listener-failed"), "{sent:?}");
-    line_with(&house, "refused 2 more payloads of the answer");
+    line_with(&house, "refused 2 more payloads in the answer");
     assert_eq!(running.stop(), Some(0));
     let log = house.log();
-    assert_eq!(log.matches("refused `{urn:x\\u{a}FORGED}gone` of the answer").count(), 8, "{log}");
+    assert_eq!(log.matches("refused `{urn:x\\u{a}FORGED}gone` in the answer").count(), 8, "{log}");
     assert!(!log.lines().any(|line| line.starts_with("FORGED")), "{log}");
 }
 
@@ -82,11 +82,11 @@ fn the_log_names_a_call_that_was_refused_beside_a_reply() {
 
     let sent = house.send_text(&numbered("order", "1"), &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    let line = line_with(&house, &format!("refused `{{{TALK}}}work` of the answer"));
+    let line = line_with(&house, &format!("refused `{{{TALK}}}work` in the answer"));
     assert!(line.contains("listener=front"), "{line}");
     assert!(line.contains("call-beside-reply"), "{line}");
     assert_eq!(running.stop(), Some(0));
-    assert_eq!(house.log().matches("of the answer").count(), 1, "{}", house.log());
+    assert_eq!(house.log().matches("in the answer").count(), 1, "{}", house.log());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_log_names_a_refused_preview() {
     let running = house.run();
     let sent = house.send_text(&say("x"), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
-    let line = line_with(&house, &format!("refused `{{{TALK}}}said` of the answer"));
+    let line = line_with(&house, &format!("refused `{{{TALK}}}said` in the answer"));
     assert!(line.contains("attempt=1.0"), "{line}");
     assert!(line.contains("is one `preview` of at most 262144 bytes"), "{line}");
     assert_eq!(running.stop(), Some(0));
