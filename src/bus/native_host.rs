@@ -494,7 +494,9 @@ async fn unwinding(running: HandlerFuture) -> HandlerResult {
 fn panicked(panic: &(dyn std::any::Any + Send)) -> AttemptFailure {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    AttemptFailure::Crashed { detail: format!("panicked: {}", text.unwrap_or("without a word")) }
+    AttemptFailure::Crashed {
+        detail: format!("panicked: {}", text.unwrap_or("no reason is known")),
+    }
 }
 
 fn draining(listener: &ListenerName) -> String {

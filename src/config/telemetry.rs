@@ -135,7 +135,7 @@ impl DeclaredTelemetry {
                     (bad.to_string(), "write the address without what follows `?` or `#`")
                 }
                 BadAddress::Plain => (
-                    "is plain http to another machine, which anyone on the network path can read"
+                    "is plain http to another machine, which every machine on the network path can read"
                         .to_owned(),
                     "write https, or insecure = true if the network is your own",
                 ),

@@ -1,5 +1,7 @@
 //! A minimal scanner of Rust code, which blanks comments, literals and test modules.
 
+use std::ops::Range;
+
 /// Blanks everything in `text` that is not product code; line numbers do not change.
 pub fn code(text: &str) -> String {
     without_test_modules(&without_text(text))
@@ -7,33 +9,50 @@ pub fn code(text: &str) -> String {
 
 /// Blanks comments, strings and characters.
 pub fn without_text(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let rest = &bytes[at..];
-        let length = if rest.starts_with(b"//") {
-            rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len())
-        } else if rest.starts_with(b"/*") {
-            block_comment(rest)
-        } else if is_word_start(bytes, at) && raw_string(rest).is_some() {
-            raw_string(rest).unwrap_or(1)
-        } else if rest[0] == b'"' {
-            string(rest)
-        } else if rest[0] == b'\'' {
-            character(rest)
-        } else {
-            0
-        };
-        if length == 0 {
-            out.push(rest[0]);
-            at += 1;
-        } else {
-            out.extend(rest[..length].iter().map(|b| if *b == b'\n' { b'\n' } else { b' ' }));
-            at += length;
+    let mut out = text.as_bytes().to_vec();
+    for (range, _) in text_ranges(text) {
+        for byte in out[range].iter_mut().filter(|byte| **byte != b'\n') {
+            *byte = b' ';
         }
     }
     String::from_utf8(out).expect("whole literals were blanked")
+}
+
+/// Returns the string literals of product code, each with the offset of its opening quote.
+pub fn product_strings(text: &str) -> Vec<(usize, &str)> {
+    let tests = test_items(&without_text(text));
+    let is_product = |at: usize| !tests.iter().any(|item| item.contains(&at));
+    let strings = text_ranges(text).into_iter().filter(|(_, is_string)| *is_string);
+    let strings = strings.filter(|(range, _)| is_product(range.start));
+    strings.map(|(range, _)| (range.start, &text[range])).collect()
+}
+
+/// Returns the ranges of comments, strings and characters, each with whether it is a string.
+fn text_ranges(text: &str) -> Vec<(Range<usize>, bool)> {
+    let bytes = text.as_bytes();
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let (length, is_string) = if rest.starts_with(b"//") {
+            (rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len()), false)
+        } else if rest.starts_with(b"/*") {
+            (block_comment(rest), false)
+        } else if is_word_start(bytes, at) && raw_string(rest).is_some() {
+            (raw_string(rest).unwrap_or(1), true)
+        } else if rest[0] == b'"' {
+            (string(rest), true)
+        } else if rest[0] == b'\'' {
+            (character(rest), false)
+        } else {
+            (0, false)
+        };
+        if length > 0 {
+            ranges.push((at..at + length, is_string));
+        }
+        at += length.max(1);
+    }
+    ranges
 }
 
 fn is_word_start(bytes: &[u8], at: usize) -> bool {
@@ -110,15 +129,25 @@ fn character(rest: &[u8]) -> usize {
 /// Blanks the items under `#[cfg(test)]`.
 fn without_test_modules(code: &str) -> String {
     let mut out = code.to_owned();
-    while let Some(start) = out.find("#[cfg(test)]") {
-        let body = out[start..].find(['{', ';']).map_or(out.len(), |at| start + at);
-        let end = if out[body..].starts_with('{') { closing(&out, body) } else { body + 1 };
-        let end = end.min(out.len());
+    for item in test_items(code) {
         let blank: String =
-            out[start..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
-        out.replace_range(start..end, &blank);
+            out[item.clone()].bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }).collect();
+        out.replace_range(item, &blank);
     }
     out
+}
+
+/// Returns the ranges of the items under `#[cfg(test)]`. `code` contains no comments and literals.
+fn test_items(code: &str) -> Vec<Range<usize>> {
+    let mut items = Vec::new();
+    let mut from = 0;
+    while let Some(start) = code[from..].find("#[cfg(test)]").map(|at| from + at) {
+        let body = code[start..].find(['{', ';']).map_or(code.len(), |at| start + at);
+        let end = if code[body..].starts_with('{') { closing(code, body) } else { body + 1 };
+        from = end.min(code.len());
+        items.push(start..from);
+    }
+    items
 }
 
 /// Offset after the closing brace of the block that opens at `open`.

@@ -198,7 +198,7 @@ impl<'a> ChangeSets<'a> {
         let meanwhile = || {
             ActionFailure::new(
                 FailureCode::ChangedMeanwhile,
-                format!("`{place}` has just been changed by somebody else; nothing was changed"),
+                format!("`{place}` was changed meanwhile by another program; nothing was changed"),
             )
         };
 

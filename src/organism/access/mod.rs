@@ -180,7 +180,7 @@ impl AccessRules {
         let message = match request {
             ServiceRequest::Submit(submission) if self.is_proved(submission) => return Ok(()),
             ServiceRequest::Submit(submission) => format!(
-                "nothing tells here which process this is (it may run in another container), so \
+                "this host does not show which process this is (it may run in another container), so \
                  the client has to prove itself: set secret_env or secret_file of \
                  [clients.{}], for the organism and for this command",
                 submission.client
@@ -205,9 +205,11 @@ impl AccessRules {
             | ServiceRequest::Pause(_)
             | ServiceRequest::Fork(_)
             | ServiceRequest::Retry(_) => self.unknown_operator(),
-            _ => "nothing tells here which process this is (it may run in another container): \
+            _ => {
+                "this host does not show which process this is (it may run in another container): \
                   run this command where the organism runs"
-                .to_owned(),
+                    .to_owned()
+            }
         };
 
         Err(Box::new(deny_unknown(message, request)))
@@ -217,7 +219,7 @@ impl AccessRules {
     /// it. The operating system does not identify the caller, and no operator has signed the
     /// request.
     fn unknown_operator(&self) -> String {
-        let unknown = "nothing tells here which process this is (it may run in another container), \
+        let unknown = "this host does not show which process this is (it may run in another container), \
                        so the operator has to prove themselves";
         if self.operators.is_empty() {
             format!(

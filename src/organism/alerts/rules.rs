@@ -198,7 +198,7 @@ impl AlertRules {
         let calls: HashSet<String> = self.waiting.keys().map(ToString::to_string).collect();
         let gone: Vec<_> = open.filter(|(_, subject)| !calls.contains(subject)).cloned().collect();
         for key in gone.into_iter().filter(|(_, subject)| subject != ALL_OTHERS) {
-            self.end(&key, "nobody has to decide any more");
+            self.end(&key, "no decision is needed any more");
         }
 
         let Some(all) = self.open.get_mut(&all_waiting()) else { return };
@@ -217,7 +217,7 @@ impl AlertRules {
     /// counts is still waiting.
     fn end_all_waiting(&mut self) {
         if !self.waiting.values().any(|waiting| waiting.is_collective) {
-            self.end(&all_waiting(), "nobody has to decide any more");
+            self.end(&all_waiting(), "no decision is needed any more");
         }
     }
 
@@ -330,7 +330,7 @@ impl AlertRules {
             self.end_all_waiting();
         } else if stopped.is_alerted {
             let key = (AlertKind::Waiting, call.to_string());
-            self.end(&key, "nobody has to decide any more");
+            self.end(&key, "no decision is needed any more");
         }
     }
 

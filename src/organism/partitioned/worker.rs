@@ -187,7 +187,7 @@ impl PartitionWorker {
             Err(error) => {
                 // Without the subscription, no client can reach this pump. Another pump serves
                 // clients better.
-                runtime.drain("nobody can be answered over NATS").await?;
+                runtime.drain("no client can be answered over NATS").await?;
                 return Err(error);
             }
         };

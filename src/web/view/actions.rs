@@ -76,7 +76,7 @@ fn content(actions: &[ShownAction]) -> Markup {
     html! {
         h1 { "Actions of people" }
         @if rows.is_empty() {
-            p.empty { "Nobody has decided or changed anything." }
+            p.empty { "No operator has decided or changed anything." }
         } @else {
             (table("Actions, newest first", &HEADERS, &rows))
             p.hint {

@@ -369,7 +369,7 @@ fn keys(proof: &ProofReport, options: &VerifyOptions) -> Markup {
         @if !proof.keys.is_empty() {
             h2 { "Keys" }
             p.hint {
-                "Whoever has the private half of a key can sign another record with it. Compare the \
+                "The holder of the private half of a key can sign another record with it. Compare the \
                  key with one that you got on another way."
             }
         }

@@ -144,8 +144,8 @@ impl ActionContext {
             return Err(unreachable_organism(&error));
         }
         let text = format!(
-            "{message} waits for no decision any more: somebody decided, or its call ended. The page \
-             Actions has what was decided."
+            "{message} waits for no decision any more: a decision was made, or its call ended. The \
+             page Actions has the decision."
         );
         Err(OperateFailure::new(StatusCode::CONFLICT, "Nothing waits here", text))
     }

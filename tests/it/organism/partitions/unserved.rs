@@ -44,7 +44,7 @@ fn a_partition_whose_requests_cannot_be_served_is_drained_and_its_lease_released
     assert_eq!(ask_in(&other, 0, 0).code, Some(0));
     assert_eq!(running.stop(), Some(0));
     let left = other.organism(&["export", "--format", "jsonl"]).out;
-    assert!(left.contains("nobody can be answered over NATS"), "{left}");
+    assert!(left.contains("no client can be answered over NATS"), "{left}");
 }
 
 /// NATS denies all JetStream requests to this pump. Its partition is then not ready, and the

@@ -387,7 +387,7 @@ fn pages_about_a_quiet_record_say_that_there_is_nothing() {
         ("/refused", "Nothing failed."),
         ("/costs", "Nothing of this kind is on record."),
         ("/costs", "no currency is assumed"),
-        ("/actions", "Nobody has decided or changed anything."),
+        ("/actions", "No operator has decided or changed anything."),
     ];
     for (path, text) in expected {
         assert!(text_of(&view.page(path)).contains(text), "{path}");
