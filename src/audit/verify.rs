@@ -420,7 +420,7 @@ impl JournalProof {
         if let Some(CopyDifference { position, file, .. }) = differs.last() {
             self.unproved.push(format!(
                 "{} shows records up to {position} that an operator accepted as lost: `organism \
-                 repair --accept-loss` puts such copies aside",
+                 repair --accept-loss` sets such copies aside",
                 file.display()
             ));
         }

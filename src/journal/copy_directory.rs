@@ -97,7 +97,7 @@ impl CopyDirectory {
         let file = CheckpointCopies::file_in(directory, journal);
         if let Err(error) = CheckpointFile::at(&file).keep(|line| !given_up.contains(line)) {
             tracing::warn!(
-                "could not put aside copies of checkpoints for records that were accepted as lost; \
+                "could not set aside copies of checkpoints for records that were accepted as lost; \
                  they stay in {} ({error}), and `organism verify` reports them until `organism \
                  repair --accept-loss` succeeds",
                 file.display()

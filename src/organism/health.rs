@@ -268,14 +268,14 @@ fn problem(unready: PumpNotReady, partition: Option<u32>) -> ReadinessProblem {
         PumpNotReady::Starting => ("starting", "the pump has not begun yet"),
         PumpNotReady::Waits(WriteObstacle::Disk) => ("disk", "the disk is full; it waits for room"),
         PumpNotReady::Waits(WriteObstacle::Server) => {
-            ("journal-server", "the journal's server is away; it waits")
+            ("journal-server", "the journal's server is unavailable; the pump waits for it")
         }
         PumpNotReady::Waits(WriteObstacle::Denied) => (
             "journal-server",
-            "the journal's server denies it the right to write; it waits, and the log names the right",
+            "the journal's server denies writes; the pump waits, and the log names the missing right",
         ),
         PumpNotReady::Draining => ("draining", "it is stopping and takes nothing new"),
-        PumpNotReady::Ended => ("pump", "the pump has ended; the log says why"),
+        PumpNotReady::Ended => ("pump", "the pump has ended; the log has the reason"),
     };
 
     ReadinessProblem { what, why: why.to_owned(), partition }
@@ -290,7 +290,7 @@ mod tests {
         let shown = |obstacle| problem(PumpNotReady::Waits(obstacle), None);
         let denied = shown(WriteObstacle::Denied);
         assert_eq!(denied.what, "journal-server");
-        assert!(denied.why.contains("denies") && !denied.why.contains("away"), "{denied:?}");
-        assert!(shown(WriteObstacle::Server).why.contains("away"));
+        assert!(denied.why.contains("denies") && !denied.why.contains("unavailable"), "{denied:?}");
+        assert!(shown(WriteObstacle::Server).why.contains("unavailable"));
     }
 }

@@ -172,7 +172,7 @@ pub enum Error {
     /// embedded.
     #[error(
         "the journal of this config is embedded: `organism repair` needs `--accept-loss`, \
-         `--accept-key` or `--accept-redaction`, as its start says"
+         `--accept-key` or `--accept-redaction`, as the log of its start states"
     )]
     NotOnJetStream,
     /// A request to the organism failed.

@@ -459,7 +459,7 @@ impl AlertFollower {
                 found.push(("disk", "the disk is full; the journal takes no records".to_owned()));
             }
             Some(WriteObstacle::Server) => {
-                let detail = "the journal's server is away; the journal takes no records";
+                let detail = "the journal's server is unavailable; the journal takes no records";
                 found.push(("journal-server", detail.to_owned()));
             }
             Some(WriteObstacle::Denied) => {
