@@ -196,18 +196,18 @@ impl HealthMonitor {
     pub fn metrics(&self) -> String {
         let mut page = MetricsPage::default();
         let version = env!("CARGO_PKG_VERSION");
-        page.gauges("organism_info", "Which organism this is, of which version.")
-            .sample(&[("organism", &self.name), ("version", version)], 1);
+        page.gauges(
+            "organism_info",
+            "Always 1; the labels are the name and version of the organism.",
+        )
+        .sample(&[("organism", &self.name), ("version", version)], 1);
         page.counters("organism_journal_reads_total", "Reads of the journal's records.")
             .counter(&[], JournalReader::reads());
         if let Some(counts) = self.tracer.counts() {
-            page.counters(
-                "organism_spans_total",
-                "Spans for the collector, by what became of them.",
-            )
-            .counter(&[("outcome", "exported")], &counts.exported)
-            .counter(&[("outcome", "dropped")], &counts.dropped)
-            .counter(&[("outcome", "rejected")], &counts.rejected);
+            page.counters("organism_spans_total", "Spans for the collector, by outcome.")
+                .counter(&[("outcome", "exported")], &counts.exported)
+                .counter(&[("outcome", "dropped")], &counts.dropped)
+                .counter(&[("outcome", "rejected")], &counts.rejected);
         }
 
         match &self.pumps {
@@ -216,7 +216,11 @@ impl HealthMonitor {
             WatchedPumps::Several(map) => {
                 for (partition, status) in map.statuses().into_iter().enumerate() {
                     let partition = partition.to_string();
-                    page.gauges("organism_partition_pumped", "1 where it is pumped here.").sample(
+                    page.gauges(
+                        "organism_partition_pumped",
+                        "1 if this process pumps the partition, else 0.",
+                    )
+                    .sample(
                         &[("partition", &partition)],
                         u64::from(status == PartitionStatus::Here),
                     );

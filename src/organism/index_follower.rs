@@ -67,7 +67,7 @@ impl IndexLag {
             .sample(&[], self.records());
 
         let micros = u64::try_from(self.time().as_micros()).unwrap_or(u64::MAX);
-        page.gauges("organism_index_lag_seconds", "Time since the index held every record.")
+        page.gauges("organism_index_lag_seconds", "Seconds since the index held every record.")
             .decimal(&[], micros, 6);
 
         page.counters(

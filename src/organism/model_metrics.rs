@@ -118,7 +118,7 @@ impl ModelCounts {
 
         let mut tokens = page.counters(
             "organism_model_tokens_total",
-            "Tokens of answered calls: of the prompt (in) and of the answer (out).",
+            "Tokens of answered model calls: of the prompt (in) and of the answer (out).",
         );
 
         for (agent, model, own) in &self.rows {
@@ -131,7 +131,7 @@ impl ModelCounts {
 
         let mut cost = page.counters(
             "organism_model_cost_total",
-            "What answered calls cost, where the config has a price.",
+            "Cost of answered model calls whose model has a price.",
         );
 
         for (agent, model, own) in &self.rows {
@@ -143,7 +143,7 @@ impl ModelCounts {
 
         let mut took = page.histograms(
             "organism_model_call_seconds",
-            "From request to answer, failure or cancellation.",
+            "Seconds from a model request to its answer, failure or cancellation.",
         );
         for (agent, model, own) in &self.rows {
             let labels = [("agent", agent.as_str()), ("model", model)];

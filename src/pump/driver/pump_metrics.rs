@@ -357,7 +357,7 @@ impl PumpMetrics {
     }
 
     fn write_journal(&self, page: &mut MetricsPage) {
-        page.gauges("organism_journal_position", "The last record's place in the journal.")
+        page.gauges("organism_journal_position", "Position of the last record in the journal.")
             .sample(&[], self.position.get());
 
         let unproved = self.unproved().map_or(0, |(from, proved)| from.0 - 1 - proved.0);
@@ -367,14 +367,17 @@ impl PumpMetrics {
         )
         .sample(&[], unproved);
 
-        page.gauges("organism_epoch", "This pump's: every start has a higher one.")
+        page.gauges("organism_epoch", "Epoch of this pump, which grows with every start.")
             .sample(&[], self.epoch.get());
 
         let at = self.checked_at.get();
         if at > 0 {
             let age = micros_since_boot().saturating_sub(at);
-            page.gauges("organism_checkpoint_age_seconds", "Since the last signed checkpoint.")
-                .decimal(&[], age, 6);
+            page.gauges(
+                "organism_checkpoint_age_seconds",
+                "Seconds since the last signed checkpoint.",
+            )
+            .decimal(&[], age, 6);
         }
 
         page.counters(
@@ -400,16 +403,13 @@ impl PumpMetrics {
 
         page.histograms(
             "organism_step_seconds",
-            "Time to decide the effects of one group of events.",
+            "Seconds to decide the effects of one group of events.",
         )
         .histogram(&[], &self.step, MetricUnit::Seconds);
-        page.histograms("organism_commit_seconds", "Making one group of records durable.")
+        page.histograms("organism_commit_seconds", "Seconds to make one group of records durable.")
             .histogram(&[], &self.commit, MetricUnit::Seconds);
-        page.histograms("organism_commit_records", "Records made durable together.").histogram(
-            &[],
-            &self.group,
-            MetricUnit::One,
-        );
+        page.histograms("organism_commit_records", "Records in one group that was made durable.")
+            .histogram(&[], &self.group, MetricUnit::One);
     }
 
     fn write_listeners(&self, page: &mut MetricsPage) {
@@ -434,8 +434,10 @@ impl PumpMetrics {
             }
         }
 
-        let mut family =
-            page.histograms("organism_delivery_seconds", "From hand-over to the end of it.");
+        let mut family = page.histograms(
+            "organism_delivery_seconds",
+            "Seconds from hand-over to the end of a delivery.",
+        );
         for (name, own) in &self.listeners {
             family.histogram(&[("listener", name.as_str())], &own.took, MetricUnit::Seconds);
         }
@@ -447,9 +449,11 @@ impl PumpMetrics {
             }
         };
 
-        gauge("organism_deliveries_under_way", "Handed over and not ended.", |own| {
-            own.under_way.get()
-        });
+        gauge(
+            "organism_deliveries_under_way",
+            "Deliveries in flight: handed over and not ended.",
+            |own| own.under_way.get(),
+        );
         gauge("organism_backlog", "Calls that wait for a listener.", |own| own.backlog.get());
         let mut family =
             page.counters("organism_restarts_total", "Processes of a listener started again.");

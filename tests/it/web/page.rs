@@ -22,6 +22,8 @@ impl Page {
             if let Some(rest) = line.strip_prefix("# HELP ") {
                 let (name, help) = rest.split_once(' ').unwrap();
                 assert!(helped.insert(name.to_owned()) && !help.is_empty(), "{line}");
+                // A help text makes sense without the name: it states the unit of the samples.
+                assert!(!name.ends_with("_seconds") || help.starts_with("Seconds "), "{line}");
             } else if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
                 assert!(helped.contains(name) && done.insert(name.to_owned()), "{line}");
