@@ -97,9 +97,11 @@ pub enum Error {
     Cut { route: ModelRoute, bytes: usize },
     #[error("the answer of {route} is longer than {max} bytes")]
     TooLong { route: ModelRoute, max: usize },
-    /// Every route failed. `last` is the latest error after which a retry may help, or the latest
-    /// error if no retry helps. `others` are the latest errors of the other routes.
-    #[error("{last}{}; given up after {tries} {}", after_semicolons(others), tries_word(*tries))]
+    /// Several routes failed, or one route failed several times. `last` decides whether a retry may
+    /// help: the error after which no attempt on any route can succeed. If there is none, the
+    /// latest error after which a retry may help, or else the latest error. `others` are the latest
+    /// errors of the other routes. `tries` is 0 if no request was sent.
+    #[error("{last}{}{}", after_semicolons(others), after_tries(*tries))]
     GaveUp { tries: u32, last: Box<Error>, others: Vec<Error> },
     #[error("{detail}")]
     Exhausted { detail: String },
@@ -386,8 +388,13 @@ fn after_semicolons(others: &[Error]) -> String {
     text
 }
 
-fn tries_word(tries: u32) -> &'static str {
-    if tries == 1 { "try" } else { "tries" }
+/// Returns the number of tries as the end of a text. Empty if no request was sent.
+fn after_tries(tries: u32) -> String {
+    match tries {
+        0 => String::new(),
+        1 => "; given up after 1 try".to_owned(),
+        tries => format!("; given up after {tries} tries"),
+    }
 }
 
 fn later(retry_after: Option<Duration>) -> String {

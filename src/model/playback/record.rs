@@ -311,7 +311,9 @@ impl RecordingModel {
             Ok(end) => self.recorder.keep(request, answer.turn(request, end), &end.route),
             // The rejection of an agent's first request ends the call and is no turn.
             Err(error) if request.origin.turn > 1 => {
-                if let (Some(message), Some(route)) = (error.feedback(), error.route()) {
+                // The route that decides whether a retry may help can be another one.
+                let route = error.rejection().and_then(Error::route);
+                if let (Some(message), Some(route)) = (error.feedback(), route) {
                     self.recorder.keep(request, rejected_turn(request, message), route);
                 }
             }

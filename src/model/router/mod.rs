@@ -136,7 +136,7 @@ impl ModelRouter {
             while let Some(route) = trial.next_route(round == most).await {
                 match trial.ask(route, self.name_of(route)).await {
                     RetryDecision::Answered(end) => return Ok(*end),
-                    RetryDecision::Final => return Err(trial.gave_up()),
+                    RetryDecision::Final => return Err(trial.failed_finally()),
                     RetryDecision::NotAdmitted(why) => return Err(trial.not_admitted(why)),
                     RetryDecision::NotHere => trial.remove(route),
                     RetryDecision::Later => trial.skip_in_round(route),
@@ -187,7 +187,7 @@ enum RetryDecision {
     /// No request was sent, because the provider requested a pause while the call waited for the
     /// limits of the model.
     Paused,
-    /// No further attempt can succeed.
+    /// No further attempt can succeed, on whatever route.
     Final,
     /// The budget or the pump admits no further request.
     NotAdmitted(Error),
@@ -337,36 +337,45 @@ impl<'a> CallAttempts<'a> {
         }
     }
 
-    fn not_admitted(mut self, why: Error) -> Error {
-        match self.take_deciding_error() {
-            Some(last) if self.tries > 0 => {
-                Error::NotRepeated { last: Box::new(last), why: Box::new(why) }
-            }
-            _ => why,
+    /// Returns the error of the call after `why`, the reason why no further request is admitted.
+    fn not_admitted(self, why: Error) -> Error {
+        if self.tries == 0 {
+            return why;
         }
+        Error::NotRepeated { last: Box::new(self.gave_up()), why: Box::new(why) }
     }
 
-    fn gave_up(mut self) -> Error {
-        let Some(last) = self.take_deciding_error() else {
+    /// Returns the error of the call after an error that ends it. This error is the latest one, and
+    /// decides that a retry of the whole call cannot help.
+    fn failed_finally(self) -> Error {
+        let latest = self.failures.len().saturating_sub(1);
+        self.failed_because_of(latest)
+    }
+
+    /// Returns the error of the call after all its attempts. The error that decides whether a retry
+    /// of the whole call may help is the latest one after which a retry may help, on whatever
+    /// route. If there is none, it is the latest error.
+    fn gave_up(self) -> Error {
+        let retried = self.failures.iter().rposition(|failure| failure.error.is_retried());
+        let latest = self.failures.len().saturating_sub(1);
+        self.failed_because_of(retried.unwrap_or(latest))
+    }
+
+    /// Returns the error of the call with the errors of all routes. `deciding` is the index of the
+    /// failure that decides whether a retry of the whole call may help.
+    fn failed_because_of(mut self, deciding: usize) -> Error {
+        if self.failures.is_empty() {
             let route = ModelRoute { provider: "router".to_owned(), model: String::new() };
             return Error::Cut { route, bytes: 0 };
-        };
+        }
 
+        let last = self.failures.remove(deciding).error;
         let others: Vec<_> = self.failures.into_iter().map(|failure| failure.error).collect();
         if self.tries > 1 || !others.is_empty() {
             Error::GaveUp { tries: self.tries, last: Box::new(last), others }
         } else {
             last
         }
-    }
-
-    /// Removes and returns the error that decides whether a retry of the whole call may help: the
-    /// latest error after which a retry may help, on whatever route. If there is none, the latest
-    /// error. `None` if no route failed.
-    fn take_deciding_error(&mut self) -> Option<Error> {
-        let retried = self.failures.iter().rposition(|failure| failure.error.is_retried());
-        let deciding = retried.or_else(|| self.failures.len().checked_sub(1))?;
-        Some(self.failures.remove(deciding).error)
     }
 }
 

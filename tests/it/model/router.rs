@@ -1,17 +1,20 @@
 //! The router: retries, failover, pauses, and adaptive limits. Time is simulated.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use organism::limits;
+use organism::model::playback::TurnRecorder;
 use organism::model::remote::{AnswerSettings, ProviderPreset};
 use organism::model::router::{
     JitterSource, ModelRouter, RateLimiter, RateLimits, RoutedModel, RoutingStrategy,
 };
 use organism::model::{
-    AnswerChunk, CallFuture, CallPhase, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
-    SharedModel, StopReason, StreamEnd, TokenUsage, WireSettings,
+    AdmissionFuture, AnswerChunk, CallAdmission, CallFuture, CallPhase, Error, ModelProvider,
+    ModelRequest, ModelRoute, OnChunk, SharedModel, StopReason, StreamEnd, TokenUsage,
+    WireSettings,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -145,6 +148,10 @@ fn rejected(route: ModelRoute) -> Error {
     Error::Rejected { route, status: 400, message: "too many tools".to_owned() }
 }
 
+fn too_long(route: ModelRoute) -> Error {
+    Error::TooLong { route, max: limits::ANSWER_BYTES_MAX }
+}
+
 fn slow(route: ModelRoute) -> Error {
     Error::Timeout { route, phase: CallPhase::FirstByte, after: Duration::from_secs(1) }
 }
@@ -256,6 +263,81 @@ async fn the_error_states_the_reason_of_each_route_in_any_order() {
             assert!(error.to_string().ends_with("; given up after 2 tries"), "{error}");
         }
     }
+}
+
+/// An error after which no attempt on any route can succeed decides also that a retry cannot help.
+#[tokio::test(start_paused = true)]
+async fn a_final_error_decides_after_the_errors_of_other_routes() {
+    let limited = Actor::new("a", vec![Act::Break("", limited)]);
+    let too_long = Actor::new("b", vec![Act::Break("", too_long)]);
+    for routes in [[&limited, &too_long], [&too_long, &limited]] {
+        let router = router(&routes, RoutingStrategy::Failover, 3);
+        let error = call_once(&router).await.0.unwrap_err();
+        assert_eq!((error.word(), error.is_retried()), ("too-long", false), "{error}");
+        let is_limited_first = routes[0].name == "a";
+        let reason = "scripted/a: too many requests";
+        assert_eq!(error.to_string().contains(reason), is_limited_first, "{error}");
+    }
+    assert_eq!((limited.times(), too_long.times()), (1, 2));
+}
+
+/// If each route has a pause that is too long, no request is sent, and the error states no tries.
+#[tokio::test(start_paused = true)]
+async fn an_error_without_a_request_states_no_tries() {
+    let actors = ["a", "b"].map(|name| Actor::new(name, vec![Act::Break("", limited_for_an_hour)]));
+    let router = router(&[&actors[0], &actors[1]], RoutingStrategy::Failover, 3);
+    let first = call_once(&router).await.0.unwrap_err().to_string();
+    assert!(first.ends_with("; given up after 2 tries"), "{first}");
+
+    let second = call_once(&router).await.0.unwrap_err().to_string();
+    assert!(second.contains("scripted/a") && second.contains("scripted/b"), "{second}");
+    assert!(!second.contains("given up"), "{second}");
+    assert_eq!(actors.map(|actor| actor.times()), [1, 1]);
+}
+
+/// A budget that covers this number of further requests.
+struct RequestBudget(AtomicU32);
+
+impl CallAdmission for RequestBudget {
+    fn admit<'a>(&'a self, _: ModelRoute, _: String, _: u32) -> AdmissionFuture<'a> {
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        let spent = || Error::NoBudget { detail: "the budget is spent".to_owned() };
+        Box::pin(std::future::ready(left.map(drop).map_err(|_| spent())))
+    }
+}
+
+/// The rejection by one route is feedback for the agent, also if a budget then refuses a retry on
+/// the other route.
+#[tokio::test(start_paused = true)]
+async fn an_error_after_a_refused_retry_states_the_reason_of_each_route() {
+    let first = Actor::new("a", vec![Act::Break("", rejected)]);
+    let second = Actor::new("b", vec![Act::Break("", cut)]);
+    let router = router(&[&first, &second], RoutingStrategy::Failover, 3);
+    let budget = RequestBudget(AtomicU32::new(2));
+    let request = ask("Hello.");
+    let error = router.call_admitted(&request, &mut |_| {}, &budget).await.unwrap_err();
+    assert_eq!((error.word(), error.is_retried()), ("cut", false), "{error}");
+    assert_eq!(error.feedback(), Some("too many tools"), "{error}");
+    assert!(error.to_string().ends_with("; not tried again: the budget is spent"), "{error}");
+}
+
+/// The recording of a rejection names the route that rejected the request, even if the error of
+/// another route decides whether a retry may help.
+#[tokio::test(start_paused = true)]
+async fn a_recorded_rejection_names_the_route_that_rejected() {
+    let first = Actor::new("a", vec![Act::Break("", rejected)]);
+    let second = Actor::new("b", vec![Act::Break("", cut)]);
+    let routes: SharedModel = Arc::new(router(&[&first, &second], RoutingStrategy::Failover, 1));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("out.toml");
+    let recorder = Arc::new(TurnRecorder::create(&path, "by a test").unwrap());
+    let mut request = ask("Hello.");
+    request.origin.turn = 2;
+    call(recorder.around(routes).as_ref(), &request).await.0.unwrap_err();
+
+    let recording = std::fs::read_to_string(&path).unwrap();
+    assert!(recording.contains("model = \"scripted/a\""), "{recording}");
+    assert!(recording.contains("rejected = \"too many tools\""), "{recording}");
 }
 
 #[tokio::test(start_paused = true)]
