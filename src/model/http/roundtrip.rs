@@ -123,11 +123,11 @@ impl HttpResponse {
         self.head.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns the next bytes of the body and leaves them unread. Waits for at least `least` bytes,
-    /// unless the body ends or fails before. The next call of `chunk` returns the same bytes.
-    pub async fn peek(&mut self, least: usize) -> &[u8] {
+    /// Returns the next bytes of the body and leaves them unread. Waits until `is_enough` holds for
+    /// them, unless the body ends or fails before. The next call of `chunk` returns the same bytes.
+    pub async fn peek(&mut self, is_enough: fn(&[u8]) -> bool) -> &[u8] {
         let mut peeked = Vec::new();
-        while peeked.len() < least {
+        while !is_enough(&peeked) {
             match self.chunk().await {
                 Ok(Some(piece)) => peeked.extend_from_slice(piece),
                 Ok(None) => break,

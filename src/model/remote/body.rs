@@ -6,9 +6,8 @@ use crate::model::http::HttpResponse;
 /// Beginnings of the lines of an event stream: its fields, and comments.
 const STREAM_LINES: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
 
-/// Number of bytes that show whether a body is an event stream: a byte order mark and the longest
-/// of [`STREAM_LINES`].
-const STREAM_BEGINNING_BYTES: usize = 9;
+/// Number of bytes of a line that show whether it begins like one of [`STREAM_LINES`].
+const STREAM_LINE_BYTES: usize = 6;
 
 /// Whether the headers of a response permit an event stream as its body. The status must be 200,
 /// and the content type must not be HTML, JSON or XML. A response with plain text, or without a
@@ -20,14 +19,26 @@ pub(super) fn is_stream(answer: &HttpResponse) -> bool {
 }
 
 /// Whether the body of a response is an event stream although its content type is another one. Some
-/// gateways label a stream as JSON. Waits for the first bytes of the body, and leaves them unread.
+/// gateways label a stream as JSON. Waits for the first bytes of the body that are no white space,
+/// because some servers send white space to keep the connection alive. Leaves all bytes unread.
 pub(super) async fn is_mislabelled_stream(answer: &mut HttpResponse) -> bool {
-    answer.status() == 200 && begins_stream(answer.peek(STREAM_BEGINNING_BYTES).await)
+    answer.status() == 200 && begins_stream(answer.peek(shows_kind).await)
+}
+
+/// Whether the beginning of a body is long enough to show whether the body is an event stream. White
+/// space counts only if there is too much of it.
+fn shows_kind(text: &[u8]) -> bool {
+    let is_long_enough = first_line(text).len() >= STREAM_LINE_BYTES;
+    is_long_enough || begins_stream(text) || text.len() >= limits::ERROR_BODY_BYTES_MAX
 }
 
 fn begins_stream(text: &[u8]) -> bool {
-    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text).trim_ascii_start();
-    STREAM_LINES.iter().any(|line| text.starts_with(line))
+    STREAM_LINES.iter().any(|line| first_line(text).starts_with(line))
+}
+
+/// Returns the text after a byte order mark and white space.
+fn first_line(text: &[u8]) -> &[u8] {
+    text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text).trim_ascii_start()
 }
 
 /// Returns the name of the compression of a response body, such as `gzip`. Returns `None` if the

@@ -28,8 +28,8 @@ struct ErrorBody {
     /// Type, code and status of the error, such as `rate_limit_error`; empty if the server states
     /// none of them.
     kind: String,
-    /// Whether the document states an error: under the key `error`, by a kind of error, or by a
-    /// message.
+    /// Whether the document states an error: under the key `error` or `errors`, by a kind of error,
+    /// by a message, or by a status such as `failed`.
     is_error: bool,
 }
 
@@ -276,8 +276,8 @@ fn is_whole_answer(body: &[u8]) -> bool {
 struct DocumentKeys {
     /// Whether a key is one of an answer in one of the wire formats.
     is_answer: bool,
-    /// Value of the key `error`; null if the end of this value is missing. `None` if the document
-    /// has no such key, or has null as its complete value.
+    /// Error under the key `error` or `errors`; null if the end of the value is missing. `None` if
+    /// the document has no such error.
     error: Option<Json>,
 }
 
@@ -308,10 +308,10 @@ impl<'de> Visitor<'de> for &mut DocumentKeys {
                     self.is_answer = map.next_value::<Json>()?.is_array() || was_answer;
                 }
                 "type" => self.is_answer |= map.next_value::<Json>()? == "message",
-                "error" => {
+                "error" | "errors" if self.error.is_none() => {
                     // If the value is cut, null remains.
                     self.error = Some(Json::Null);
-                    self.error = Some(map.next_value::<Json>()?).filter(|error| !error.is_null());
+                    self.error = first_error(&map.next_value::<Json>()?).cloned();
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -349,10 +349,21 @@ fn states_missing_credit(message: &str) -> bool {
     message.to_ascii_lowercase().contains("credit balance is")
 }
 
+/// Returns the error in the value of a key for errors: the first item of a list, or the value
+/// itself. Returns `None` for null and for an empty list.
+fn first_error(value: &Json) -> Option<&Json> {
+    match value {
+        Json::Null => None,
+        Json::Array(errors) => errors.first(),
+        error => Some(error),
+    }
+}
+
 /// Parses the body of an error response, which is plain text or JSON. In a JSON list, parses the
-/// first item. The error is the value of the key `error`, or the whole JSON if this key is missing.
-/// The message is the error itself if it is a string, or else its `message` or `detail`. The end of
-/// a body with this key may be missing.
+/// first item. The error is the value of the key `error`, or the first one of the key `errors`, or
+/// the whole JSON if both keys are missing. The message is the error itself if it is a string, or
+/// else its `message`, `error_msg` or `detail`. The end of a body with one of the two keys may be
+/// missing.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
     let keys = DocumentKeys::read(body);
     let has_error = keys.error.is_some();
@@ -366,7 +377,7 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
         return ErrorBody { message, kind: String::new(), is_error: has_error };
     };
 
-    let inner = json.get("error").filter(|error| !error.is_null());
+    let inner = ["error", "errors"].into_iter().find_map(|key| first_error(json.get(key)?));
     let error = inner.unwrap_or(&json);
     let text = |key: &str| match error.get(key) {
         Some(Json::String(text)) => Some(text.clone()),
@@ -377,20 +388,29 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
 
     let message = match error {
         Json::String(text) => text.clone(),
-        _ => text("message").or_else(|| text("detail")).unwrap_or_default(),
+        _ => ["message", "error_msg", "detail"].into_iter().find_map(text).unwrap_or_default(),
     };
 
-    let words = [text("type"), text("code"), text("status")];
+    let words = ["type", "code", "error_code", "status"].map(text);
     let mut kinds: Vec<String> = words.into_iter().flatten().collect();
     kinds.dedup();
     let kind = kinds.join(", ");
 
     let is_text = |key: &str| error.get(key).is_some_and(Json::is_string);
-    let is_named = ["type", "code"].iter().any(|key| text(key).is_some());
+    // The code 0 stands for success.
+    let is_named = |key| text(key).is_some_and(|word| word != "0");
+    let is_named = ["type", "code", "error_code"].into_iter().any(is_named);
     let is_described = is_text("message") || error.get("detail").is_some();
-    let is_error = has_error || inner.is_some() || is_named || is_described;
+    let is_failed = text("status").is_some_and(|status| states_failure(&status));
+    let is_error = has_error || inner.is_some() || is_named || is_described || is_failed;
     let is_error = is_error || status_of_kind(&kind).is_some();
     ErrorBody { message, kind, is_error }
+}
+
+/// Whether the status in a document stands for an error, as `error`, `failed` and `failure` do.
+fn states_failure(status: &str) -> bool {
+    let status = status.to_ascii_lowercase();
+    status.starts_with("error") || status.starts_with("fail")
 }
 
 /// Returns the delay that the server requests: in milliseconds, in seconds, or as a date. Returns

@@ -411,6 +411,12 @@ async fn an_empty_answer_is_an_error(wire: &Wire) {
             answered(wire.preset, Script::whole("200 OK", headers, "")).await.0.unwrap_err();
         assert_eq!(verdict(&error), ("empty", true, true), "{headers}: {error}");
     }
+    // White space keeps a connection alive, but not forever.
+    let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n".to_vec();
+    let endless = Script::new(vec![head, vec![b'\n'; 4 << 10]], Then::Repeat);
+    let error = answered(wire.preset, endless).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("empty", true, true), "{error}");
+
     let nothing = Script::new(vec![Vec::new()], Then::Close);
     let error = answered(wire.preset, nothing).await.0.unwrap_err();
     assert_eq!(verdict(&error), ("no response", true, true), "{error}");
@@ -507,7 +513,8 @@ async fn a_whole_answer_is_known_by_its_beginning(wire: &Wire) {
     }
 }
 
-/// Some gateways label a stream as JSON.
+/// Some gateways label a stream as JSON. Before it, they may send white space to keep the
+/// connection alive.
 async fn a_stream_is_read_whatever_its_content_type(wire: &Wire) {
     let body = (wire.events)(&hello()).concat();
     for before in ["", ": ping\n\n", "\u{feff}", "\r\n"] {
@@ -519,12 +526,22 @@ async fn a_stream_is_read_whatever_its_content_type(wire: &Wire) {
             assert_eq!((stop, received.text.as_str()), (StopReason::Normal, HELLO), "{kind}");
         }
     }
+
+    // The read buffer holds no more than the HTTP chunks of white space.
+    let mut pieces = vec!["\n".to_owned(); limits::HTTP_READ_BYTES / 4];
+    pieces.extend((wire.events)(&hello()));
+    let stream = String::from_utf8(Script::stream(&pieces).bytes()).unwrap();
+    let labelled = stream.replacen("text/event-stream", "application/json", 1);
+    let script = Script::new(vec![labelled.into_bytes()], Then::Close);
+    let (end, received) = answered(wire.preset, script).await;
+    assert_eq!((end.unwrap().stop, received.text.as_str()), (StopReason::Normal, HELLO));
 }
 
 async fn a_text_that_is_neither_an_answer_nor_an_error_is_not_retried(wire: &Wire) {
     let lines = r#"{"message":{"role":"assistant","content":"hi"},"done":false}"#;
     for (headers, body) in [
         ("Content-Type: application/json\r\n", "{\"status\":\"ok\"}".to_owned()),
+        ("Content-Type: application/json\r\n", "{\"errors\":[],\"code\":0}".to_owned()),
         ("Content-Type: application/x-ndjson\r\n", format!("{lines}\n{lines}\n")),
         ("Content-Type: text/plain\r\n", "Ollama is running".to_owned()),
     ] {
@@ -628,6 +645,20 @@ async fn an_error_within_status_200_counts_as_the_error_with_its_own_status(wire
             }
             assert!(!heard.has_begun, "{kind}");
         }
+    }
+
+    for (document, words) in [
+        (r#"{"errors":[{"message":"it broke"},{"message":"another"}]}"#, "it broke"),
+        (r#"{"errors":[{"code":7003,"message":"it broke"}],"error":null}"#, "it broke"),
+        (r#"{"error_code":336003,"error_msg":"it broke"}"#, "it broke"),
+        (r#"{"status":"error"}"#, "reported an error: error"),
+        (r#"{"status":"FAILED"}"#, "reported an error: FAILED"),
+    ] {
+        let whole = Script::whole("200 OK", "Content-Type: application/json\r\n", document);
+        let error = answered(wire.preset, whole).await.0.unwrap_err();
+        assert_eq!(verdict(&error), ("stream", true, true), "{document}: {error}");
+        assert!(!error.has_stream(), "it is free: {error}");
+        assert!(error.to_string().contains(words), "{error}");
     }
 }
 
