@@ -76,7 +76,8 @@ word_enum! {
         Normal = "normal",
         /// The model stopped in order to get the results of its native calls.
         Calls = "calls",
-        /// The answer reached its maximum length, so its text may be cut short.
+        /// The answer reached its maximum length, or the context window was full, so its text may
+        /// be cut short.
         Length = "length",
         /// The provider or the model declined to answer.
         Refused = "refused",

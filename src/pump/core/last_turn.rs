@@ -55,13 +55,15 @@ impl Core {
 }
 
 /// Returns the text of the fault for a last turn without a well-formed action, if its answer is
-/// incomplete for a reason that more turns do not remove. `None` if the note of the turn states no such reason.
+/// incomplete for a reason that more turns do not remove. `None` if the note of the turn states no
+/// such reason.
 pub(super) fn incomplete_answer(turn: &Turn) -> Option<&'static str> {
-    let note = Element::read(&turn.note)?;
+    let note = Element::head(&turn.note)?;
     match StopReason::parse(note.attribute("stop")?)? {
         StopReason::Length => Some(
-            "the last turn is used up, and its answer was cut at its maximum length before an \
-             action; raise max_tokens of the model in the config, or ask for less at once",
+            "the last turn is used up, and its answer was cut before an action, at its maximum \
+             length or because the context window was full; raise max_tokens of the model in the \
+             config, or ask for less at once",
         ),
         StopReason::Refused => Some("the last turn is used up, and the model refused to answer"),
         StopReason::Normal | StopReason::Calls | StopReason::Unknown => None,

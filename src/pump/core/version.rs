@@ -242,8 +242,8 @@ const CHANGES: &[(u32, &str)] = &[
     (
         74,
         "the fault of a call whose last turn is used up states the rule that refused a malformed \
-         payload of this turn, and states that the answer of the turn was cut at its maximum length \
-         or refused by the model, if the turn has no well-formed action",
+         payload of this turn, and states that the answer of the turn was cut or refused by the \
+         model, if the turn has no well-formed action",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];

@@ -513,7 +513,8 @@ fn broken_actions_and_findings_are_fed_back() {
 fn a_last_turn_that_was_cut_or_refused_says_so() {
     let finding = || Finding::new("json-missing", TextLocation::default(), "`plan` is unexpected");
     let broken = || BrokenPayload { index: 0, attempt: "{}".to_owned(), finding: finding() };
-    let cut = "its answer was cut at its maximum length before an action; raise max_tokens";
+    let cut = "its answer was cut before an action, at its maximum length or because the context \
+               window was full; raise max_tokens";
     let cases = [
         (Spent::AfterLastCall, "normal", true, "and its payload was refused: schema-invalid"),
         (Spent::NeverValid, "length", false, cut),
