@@ -125,15 +125,17 @@ impl AlertCommand {
             command.env_remove(name);
         }
 
+        let partition = self.partition.map(|partition| partition.to_string()).unwrap_or_default();
         command
             .args(words)
             .envs(self.config.env.iter().map(|(name, value)| (name, value.expose())))
-            .env("ORGANISM_ALERT_ID", report.id().to_string())
+            .env("ORGANISM_ALERT_ID", self.id_of(report))
             .env("ORGANISM_ALERT_KIND", report.kind.as_str())
             .env("ORGANISM_ALERT_EVENT", report.event.as_str())
             .env("ORGANISM_ALERT_SUBJECT", &report.subject)
             .env("ORGANISM_ALERT_COUNT", report.count.to_string())
             .env("ORGANISM_ALERT_SINCE", report.since.to_string())
+            .env("ORGANISM_ALERT_PARTITION", partition)
             .env("ORGANISM_ALERT_THREAD", report.thread.as_ref().map_or("", |id| id.as_str()))
             .current_dir(&self.directory)
             // An interrupt at the terminal drains the organism and must not kill the command.
@@ -141,11 +143,21 @@ impl AlertCommand {
         spawn_piped(&mut command, self.mark.as_ref(), None)
     }
 
+    /// Returns the id of the alert, such as `failures/search/120`. Each partition numbers its own
+    /// records, so with several partitions, the id ends with the partition, such as `@3`.
+    fn id_of(&self, report: &AlertReport) -> String {
+        let id = report.id();
+        match self.partition {
+            Some(partition) => format!("{id}@{partition}"),
+            None => id.to_string(),
+        }
+    }
+
     fn line(&self, report: &AlertReport) -> String {
         let line = ReportLine {
             organism: &self.organism,
             partition: self.partition,
-            id: report.id().to_string(),
+            id: self.id_of(report),
             event: report.event.as_str(),
             kind: report.kind.as_str(),
             subject: &report.subject,

@@ -510,7 +510,8 @@ fn a_journal_of_one_partition_that_is_refused_raises_one_alert() {
          [nats]\nurl = \"{address}\"\n"
     );
     let house = House::settled(&format!("{}\n{journal}", CONFIG.replace("ALERTS", "")));
-    write_notify(&house, NOTIFY);
+    let more = "printf '%s ' \"$ORGANISM_ALERT_ID\" \"$ORGANISM_ALERT_PARTITION\" >> partitions\n";
+    write_notify(&house, &format!("{NOTIFY}{more}"));
     assert_eq!(house.run().stop(), Some(0));
     let database = house.data().join("p1").join(organism::journal::sqlite::DATABASE);
     damage(&database);
@@ -522,6 +523,10 @@ fn a_journal_of_one_partition_that_is_refused_raises_one_alert() {
         assert_ne!(running.stop(), Some(0));
     }
     assert_eq!(events(&house, "record", "journal"), [event("raised", 1)]);
+    // Alerts of two partitions may be about records of the same number.
+    let partitions = std::fs::read_to_string(house.path("partitions")).unwrap();
+    assert!(partitions.ends_with("@1 1 "), "{partitions}");
+    assert!(commanded(&house)[0]["id"].as_str().unwrap().ends_with("@1"));
 }
 
 /// A reload may begin, change and end alerts. Alerts that a reload begins are not about earlier
