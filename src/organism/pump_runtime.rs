@@ -214,21 +214,38 @@ impl PumpRuntime {
     /// Stops in this order: entry points close, deliveries in flight end, hosts end, the journal
     /// closes.
     pub async fn drain(self, reason: &str) -> Result<(), Error> {
-        self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
+        let handle = self.handle.clone();
+        let drained = async {
+            handle.drain(reason).await.ok();
+        };
+        self.end_when(drained, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
     }
 
     /// Stops the pump as [`PumpRuntime::drain`] does, but ends the deliveries in flight at once
-    /// when `enough` completes.
-    pub async fn drain_until(
+    /// when `enough` completes. Another process then continues the work.
+    pub async fn hand_over(
         self,
         reason: &str,
+        enough: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let handle = self.handle.clone();
+        let drained = async {
+            handle.hand_over(reason).await.ok();
+        };
+        self.end_when(drained, enough).await
+    }
+
+    /// Ends the pump and its hosts when `drained` completes, or when `enough` completes before.
+    async fn end_when(
+        self,
+        drained: impl Future<Output = ()>,
         enough: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let begun = Instant::now();
         self.alerts.stop().await;
         let is_drained = tokio::select! {
             // If the pump has already ended, the drain returns immediately.
-            _ = self.handle.drain(reason) => true,
+            () = drained => true,
             () = enough => false,
         };
 
@@ -286,6 +303,7 @@ impl PumpRuntime {
 
 /// Prepares a pump for the purpose of its start.
 fn for_purpose(pump: Pump, purpose: StartPurpose, config: &Config) -> Pump {
+    let pump = pump.of_partition(config.own_partition());
     match purpose {
         StartPurpose::Service => pump,
         // The work that other commands have left open does not concern this one.

@@ -231,7 +231,7 @@ impl PartitionWorker {
                 Some(WorkerStop::HandOver(heir)) => {
                     handover.to(heir.id);
                     let reason = format!("handed over to {}", heir.holder);
-                    runtime.drain_until(&reason, self.wait_for_deliveries()).await
+                    runtime.hand_over(&reason, self.wait_for_deliveries()).await
                 }
                 None => runtime.finish_detached().await,
             }

@@ -556,8 +556,17 @@ impl Handle {
     /// Stops accepting submissions, waits for the end of the deliveries in flight, and closes the
     /// journal.
     pub async fn drain(&self, reason: &str) -> Result<(), PumpStopped> {
+        self.drain_for(reason, false).await
+    }
+
+    /// Stops the pump as [`Self::drain`] does. Another process then continues its work at once.
+    pub async fn hand_over(&self, reason: &str) -> Result<(), PumpStopped> {
+        self.drain_for(reason, true).await
+    }
+
+    async fn drain_for(&self, reason: &str, is_handover: bool) -> Result<(), PumpStopped> {
         let (done, drained) = oneshot::channel();
-        let command = PumpCommand::Drain { reason: reason.to_owned(), done };
+        let command = PumpCommand::Drain { reason: reason.to_owned(), is_handover, done };
         self.outbox.send(command).map_err(|_| PumpStopped)?;
         drained.await.map_err(|_| PumpStopped)
     }

@@ -86,6 +86,8 @@ pub(super) enum PumpCommand {
     /// delivery is in flight.
     Drain {
         reason: String,
+        /// Whether another process continues the work of this pump at once.
+        is_handover: bool,
         done: tokio::sync::oneshot::Sender<()>,
     },
     /// Replaces the config. The command is the last of its batch, and the pump replaces the config
@@ -155,6 +157,8 @@ pub struct Pump {
     /// Position of the last record before this pump, if the pump reports at its end only the open
     /// work of trees that it has changed. `None` if it reports all open work.
     reports_after: Option<Position>,
+    /// Partition of the journal, for the log; `None` without partitions.
+    partition: Option<u32>,
 }
 
 /// A constant from which ids are derived in place of the journal's id. Only pumps with
@@ -212,6 +216,7 @@ impl Pump {
             blobs: Vec::new(),
             has_same_ids: false,
             reports_after: None,
+            partition: None,
         }
     }
 
@@ -220,6 +225,33 @@ impl Pump {
     pub fn reporting_own_work(self) -> Self {
         let last = Position(self.journal.next().0.saturating_sub(1));
         Self { reports_after: Some(last), ..self }
+    }
+
+    /// Sets the partition of the pump's journal, for its log. `None` without partitions.
+    #[must_use]
+    pub fn of_partition(self, partition: Option<u32>) -> Self {
+        Self { partition, ..self }
+    }
+
+    /// Logs the work that is open when the pump stops. The process to which the partition is handed
+    /// over continues this work at once, so that is no reason for a warning.
+    fn log_open_work(&self) {
+        let left = match self.reports_after {
+            Some(position) => self.core.left_open_after(position),
+            None => self.core.left_open(),
+        };
+        let partition = self.partition;
+        if left.is_empty() {
+            return;
+        }
+        if self.waiters.is_handing_over() {
+            tracing::info!(partition, "handed over with open work: {left}");
+        } else {
+            tracing::warn!(
+                partition,
+                "stopped with open work: {left}; this work continues at the next start"
+            );
+        }
     }
 
     /// Sets the digests of the config's documents, which the boot record lists. The journal must
@@ -345,15 +377,7 @@ impl Pump {
             }
             self.waiters.finish_drain_if_idle(self.core.handed_over());
             if self.waiters.is_stopping() {
-                let left = match self.reports_after {
-                    Some(position) => self.core.left_open_after(position),
-                    None => self.core.left_open(),
-                };
-                if !left.is_empty() {
-                    tracing::warn!(
-                        "stopped with open work: {left}; this work continues at the next start"
-                    );
-                }
+                self.log_open_work();
                 let now = self.clock.now();
                 let counts = self.busy.take_all((Instant::now(), now)).into_iter();
                 let counts = counts.map(|busy| PumpCommand::Event(Event::Busy(busy)));

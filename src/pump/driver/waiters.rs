@@ -32,6 +32,7 @@ pub(super) struct Waiters {
     /// command.
     deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
+    is_handing_over: bool,
     stop: bool,
 }
 
@@ -67,7 +68,8 @@ impl Waiters {
                 self.reservations.insert((call, attempt), answer);
                 Some(Event::Reserve { call, attempt, reservation })
             }
-            PumpCommand::Drain { reason, done } => {
+            PumpCommand::Drain { reason, is_handover, done } => {
+                self.is_handing_over = is_handover;
                 self.await_drain(done);
                 Some(Event::Shutdown { reason })
             }
@@ -97,6 +99,11 @@ impl Waiters {
 
     pub fn stop(&mut self) {
         self.stop = true;
+    }
+
+    /// Whether another process continues the work of this pump at once.
+    pub fn is_handing_over(&self) -> bool {
+        self.is_handing_over
     }
 
     pub fn is_stopping(&self) -> bool {

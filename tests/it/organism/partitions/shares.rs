@@ -10,7 +10,7 @@ use organism::journal::sqlite::JournalReader;
 use organism::thread::Input;
 
 use super::super::kill::torture;
-use super::super::{CommandOutput, House, Running, numbered, until, until_within};
+use super::super::{CommandOutput, House, Running, numbered, say, until, until_within};
 use super::load::Load;
 use super::{
     PARTITIONS, TAKEOVER, all_verified, ask_in, command, config, effects, host, root, run,
@@ -119,8 +119,15 @@ fn a_process_is_given_what_it_may_pump_and_nothing_else() {
 fn a_partition_is_handed_over_when_what_is_out_has_ended() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
-    let first = run(&one, "0,1,2,3");
+    let mut first = command(&one, "0,1,2,3");
+    first.env("ORGANISM_LOG", "info");
+    let first = one.run_with(first);
     let held: Vec<_> = (0..PARTITIONS).map(|partition| root(partition, 0)).collect();
+    for partition in 0..PARTITIONS {
+        let new = root(partition, 1);
+        let sent = one.send_text(&say("open"), &["--new", &new, "--no-wait"]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+    }
     for root in &held {
         let hold = ["--new", root, "--key", root, "--no-wait"];
         assert_eq!(one.send_text(&numbered("hold", "1"), &hold).code, Some(0));
@@ -138,6 +145,12 @@ fn a_partition_is_handed_over_when_what_is_out_has_ended() {
     one.write("let-go", "");
     other.write("let-go", "");
     share(&[&one, &other], &[2, 2]);
+    until("both partitions are handed over with their held calls", || {
+        let log = one.log();
+        let lines = log.lines().filter(|line| line.contains("handed over with open work: 1 call"));
+        (lines.filter(|line| line.contains("partition=")).count() == 2).then_some(())
+    });
+    assert!(!one.log().contains("stopped with open work"), "{}", one.log());
     for root in &held {
         let told = other.send_text(&numbered("hold", "1"), &["--new", root, "--key", root]);
         assert_eq!((told.code, told.out), (Some(0), numbered("held", "1") + "\n"), "{}", told.err);
