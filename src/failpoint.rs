@@ -31,6 +31,10 @@ pub const JOURNAL: [&str; 9] = [
 /// Failpoints of a journal on JetStream, besides those in [`JOURNAL`].
 pub const JETSTREAM: [&str; 2] = ["before-publish", "after-publish"];
 
+/// Failpoint of a host that begins a journal on JetStream: after it has chosen an id for the journal,
+/// and before it sends the id to the servers.
+pub const BEGINNING: [&str; 1] = ["journal-chosen"];
+
 /// Failpoints of the move of a journal from its file into a stream on NATS.
 pub const PROMOTION: [&str; 3] = ["before-comparing", "compared", "promoted"];
 

@@ -94,6 +94,15 @@ impl<'a> JoiningHost<'a> {
         Ok(journal)
     }
 
+    /// Removes the note about the id `chosen`, which this start has chosen with [`Self::begin`].
+    pub(super) fn withdraw(&self, options: &Options, chosen: Uuid) -> Result<(), Error> {
+        if known(self.state, options)? != Some(chosen) {
+            return Ok(());
+        }
+        let path = path(self.state, options);
+        durable_file::remove(&path).map_err(Error::io(path.display().to_string()))
+    }
+
     /// Returns the journal id for the first message of an empty stream. This is `organism`, the id
     /// of the organism's journal, in one case: the partition is the first one, and the state
     /// directory has no files of this journal. Otherwise, the result is a new id:

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::failpoint::failpoint;
 use crate::journal::Error;
 use crate::locks::locked;
 use crate::mutant::mutant;
@@ -49,12 +50,25 @@ pub fn agree(
     let _one_at_a_time = locked(&BEGINNING);
     let mut changed = None;
 
+    let mut chosen = None;
     for _ in 0..TRIES {
-        let (found, journal) = look(api, options, bucket, member)?;
+        let looked = look(api, options, bucket, member);
+        if let (Some(ours), Err(Error::OtherJournal { .. })) = (chosen.take(), &looked) {
+            // Another host has begun the organism since, and no server has ever had this id.
+            member.withdraw(options, ours)?;
+            look(api, options, bucket, member)?;
+        }
+        let (found, journal) = looked?;
         let journal = match (found, journal) {
             (Some(_), Some(journal)) => return Ok(journal),
             (None, Some(journal)) => journal,
-            (_, None) => member.begin(options)?,
+            (_, None) => {
+                let is_known = member.known(options)?.is_some();
+                let journal = member.begin(options)?;
+                chosen = (!is_known).then_some(journal);
+                failpoint("journal-chosen");
+                journal
+            }
         };
 
         let count = PartitionCount { partitions: options.partitions, journal: Some(journal) };

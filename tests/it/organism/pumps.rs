@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use organism::failpoint::BEGINNING;
 use organism::service::announcement::CommandPresence;
 
 use super::{CONFIG, House, PATIENCE, TALK, numbered, say, until_within};
@@ -103,6 +104,32 @@ fn a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes() {
     assert_eq!(attempts, ["2.1"], "{delivered}");
     assert_eq!(second.stop(), Some(0));
     other.verified();
+}
+
+/// The later one of two hosts that begin an organism at the same moment is refused, and knows no
+/// journal afterwards.
+#[test]
+fn a_host_that_begins_an_organism_too_late_keeps_no_note_of_a_journal() {
+    let stream = stream("begun-twice");
+    let (one, other) = (host(shared(), &stream), host(shared(), &stream));
+    for house in [&one, &other] {
+        std::fs::remove_file(house.stream_note(&stream)).unwrap();
+    }
+
+    let [place] = BEGINNING;
+    let mut late = other.command(&["run"]);
+    late.env("ORGANISM_FAILPOINT", place).env("ORGANISM_FAILPOINT_UNTIL", other.path("go-on"));
+    let log = other.path("late.txt");
+    let mut late = late.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let read = || std::fs::read_to_string(&log).unwrap();
+    until_within(PATIENCE, "it has chosen an id", || read().contains(place).then_some(()));
+    let running = one.run();
+    other.write("go-on", "");
+
+    assert_eq!(late.wait().unwrap().code(), Some(78), "{}", read());
+    assert!(read().contains("knows none of its own there"), "{}", read());
+    assert!(!other.stream_note(&stream).exists());
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
