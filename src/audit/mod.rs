@@ -22,6 +22,7 @@ mod ledger;
 mod mac_ranges;
 mod message_report;
 mod message_state;
+mod partition_copies;
 pub mod past_time;
 pub mod payload_lines;
 mod proof_checks;
@@ -66,6 +67,10 @@ pub use message_report::{
     recorded_request,
 };
 pub use message_state::MessageState;
+pub use partition_copies::{
+    CopyEnd, IncompleteCopy, PARTITION_COUNT_FILE, PartitionCopies, noted_partition_count,
+    recorded_partition_count,
+};
 pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,

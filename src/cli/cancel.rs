@@ -14,6 +14,7 @@ use super::command_organism::remaining_work;
 use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::CommandExit;
 use super::journal_target;
+use super::missing_partitions::copies_in;
 use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
@@ -85,14 +86,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Fails if the journal does not contain the thread, so that the command does not start an organism
-/// in vain. If the organism has several partitions, checks nothing, because the pump of each
-/// partition checks the thread.
+/// in vain. Checks nothing if the pump must check the thread: if the organism has several partitions,
+/// or if the journal is a copy of a stream that nothing here keeps up to date.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded =
         JournalReader::open(journal).and_then(|reader| audit::is_recorded(&reader, thread));
     match recorded {
         Ok(true) => Ok(()),
+        Ok(false) if !copies_in(data).is_complete() => Ok(()),
         Ok(false) | Err(journal::Error::Missing { .. }) => {
             Err(journal_target::not_on_record(None, thread).into())
         }

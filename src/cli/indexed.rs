@@ -12,9 +12,9 @@ use crate::journal::partitions_in;
 use crate::locks::locked;
 use crate::thread::PauseTarget;
 
-use super::exit::{self, CommandFailure};
+use super::exit::{self, CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
-use super::missing_partitions::noted_partitions_in;
+use super::missing_partitions::{copies_in, missing_in, noted_partitions_in};
 use super::render::{clean, progress_bar};
 use crate::audit::past_time;
 
@@ -42,6 +42,9 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
     };
 
     found.ok_or_else(|| {
+        if let Some(failure) = partition.and_then(|partition| no_copy(data, partition)) {
+            return failure.into();
+        }
         let partitions = journals.iter().filter_map(|(partition, _)| *partition);
         let listed: Vec<String> = partitions.map(|partition| partition.to_string()).collect();
         let text = match (listed.is_empty(), partition) {
@@ -56,6 +59,14 @@ pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBu
         };
         CommandFailure::usage(text).into()
     })
+}
+
+/// Makes the error for a partition whose journal is missing in `data`. Returns `None` if it is not
+/// missing, or if there is no such partition.
+fn no_copy(data: &Path, partition: u32) -> Option<CommandFailure> {
+    let missing = missing_in(data, None).ok()?;
+    let missing = missing.into_iter().find(|missing| missing.partition == partition)?;
+    Some(CommandFailure::new(CommandExit::Unavailable, missing.explanation()))
 }
 
 /// Answers a query from the index of the journal in `data`. Prints a note for each pause in force,
@@ -87,7 +98,7 @@ pub fn read<T>(
     if let Some((position, last)) = behind {
         note_behind(data, position, last);
     }
-    note_pauses(&pauses);
+    note_pauses(data, &pauses);
     Ok(answer)
 }
 
@@ -105,24 +116,48 @@ fn note_behind(data: &Path, position: Position, last: Position) {
     }
 }
 
-/// Prints a note about each pause in force. Prints each note only once, even if the command reads
-/// several journals.
-fn note_pauses(pauses: &[IndexedPause]) {
+/// Prints a note about each pause in force in `journal`. Prints each note only once, even if the
+/// command reads several journals.
+fn note_pauses(journal: &Path, pauses: &[IndexedPause]) {
     // Locked briefly: the journals of one command are read one after another.
     static NOTED: Mutex<BTreeSet<PauseTarget>> = Mutex::new(BTreeSet::new());
-    let mut noted = locked(&NOTED);
     for pause in pauses {
-        if noted.insert(pause.target.clone()) {
-            note!("{}", clean(&pause.to_string()));
+        if locked(&NOTED).insert(pause.target.clone()) {
+            let text = clean(&pause.to_string());
+            match partitions_with(journal, &pause.target) {
+                Some((paused, all)) if paused < all => {
+                    note!("{text}, in {paused} of {all} partitions");
+                }
+                _ => note!("{text}"),
+            }
         }
     }
+}
+
+/// Returns the number of partitions in which a pause of `target` is in force, and the number of all
+/// partitions. `journal` is the directory of one of their journals. Returns `None` if the target
+/// concerns only one partition, if there is only one, or if an index cannot be read.
+fn partitions_with(journal: &Path, target: &PauseTarget) -> Option<(usize, usize)> {
+    if matches!(target, PauseTarget::Thread(_)) {
+        return None;
+    }
+
+    let data = journal.parent()?;
+    let journals = partitions_in(data);
+    journals.iter().find(|(partition, found)| partition.is_some() && found == journal)?;
+    let mut paused = 0;
+    for (_, directory) in &journals {
+        let pauses = index::read(directory, &mut |_, _| {}, &mut |reader| reader.pauses()).ok()?;
+        paused += usize::from(pauses.iter().any(|pause| pause.target == *target));
+    }
+    Some((paused, journals.len() + copies_in(data).missing.len()))
 }
 
 /// Prints a note about each pause that is in force, according to the index of the journal in
 /// `data`. Prints nothing if this index lacks records.
 pub fn note_pauses_in(data: &Path) {
     if let Some(pauses) = index::read_if_current(data, &mut |reader| reader.pauses()) {
-        note_pauses(&pauses);
+        note_pauses(data, &pauses);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::journal::{Error, unreadable};
 
 use super::config_error_carets;
 use super::exit::{self, CommandExit, CommandFailure};
-use super::missing_partitions::{missing_partition_of, noted_partitions_in};
+use super::missing_partitions::{explain_gap_of, noted_partitions_in};
 use super::{named_config, startup};
 
 #[derive(Debug, Default, clap::Args)]
@@ -122,13 +122,22 @@ pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
 /// the journal of the thread's partition. For the thread `sess-organism`, these are the journals of
 /// all partitions, because each partition records events of the organism itself in this thread.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
-    let mut readers = readers(place)?;
+    let readers = partition_readers_of(place, thread)?;
+    Ok(readers.into_iter().map(|(_, reader)| reader).collect())
+}
+
+/// Returns the readers of [`readers_of`], each with the partition of its journal.
+pub fn partition_readers_of(
+    place: &JournalTarget,
+    thread: &ThreadId,
+) -> anyhow::Result<Vec<(u32, JournalReader)>> {
+    let mut readers = readers_in(place, &data_dir(place)?)?;
     if readers.len() > 1 {
         let mut with = Vec::new();
-        for reader in readers {
+        for (partition, reader) in readers {
             let head = reader.head(&thread.root());
             if head.map_err(|error| failed_in(&reader, error))?.is_some() {
-                with.push(reader);
+                with.push((partition, reader));
             }
         }
         readers = with;
@@ -143,20 +152,26 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
 }
 
 /// Makes the error for a thread without a record in the journals that `place` selects. If the
-/// records of the thread belong into a partition that is missing here, the error states that.
+/// records of the thread belong into a partition that is missing here, or whose copy here is not
+/// kept up to date, the error states that.
 pub fn unknown(place: &JournalTarget, thread: &ThreadId) -> CommandFailure {
     unavailable(place, thread).unwrap_or_else(|| not_on_record(place.data.as_deref(), thread))
 }
 
-/// Makes the error for a thread whose records belong into a partition that is missing here. Returns
-/// `None` for any other thread.
+/// Makes the error for a thread whose records belong into a partition that is missing here, or whose
+/// copy here is not kept up to date. Returns `None` for any other thread.
 pub fn unavailable(place: &JournalTarget, thread: &ThreadId) -> Option<CommandFailure> {
-    let data = data_dir(place).ok()?;
-    let state = state_dir(place).ok()?;
-    let missing = missing_partition_of(thread, &data, state.as_deref()).ok()??;
-    let explanation = missing.explanation();
+    let explanation = explain_gap(place, thread)?;
     let message = format!("no thread {thread} is in the journals here; {explanation}");
     Some(CommandFailure::new(CommandExit::Unavailable, message))
+}
+
+/// Explains why the journals that `place` selects may lack records of a thread. Returns `None` if
+/// they cannot lack any.
+pub fn explain_gap(place: &JournalTarget, thread: &ThreadId) -> Option<String> {
+    let data = data_dir(place).ok()?;
+    let state = state_dir(place).ok()?;
+    explain_gap_of(thread, &data, state.as_deref()).ok()?
 }
 
 /// Makes the error for a thread that is not on record. `data` is the data directory if the command

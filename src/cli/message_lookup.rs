@@ -8,7 +8,7 @@ use crate::index::{IndexedMessage, MessageSelector};
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
-use super::missing_partitions::missing_in;
+use super::missing_partitions::copies_in;
 use super::render::{RenderOutput, message_rows};
 
 /// Finds the only message whose id begins with `id`, in the journals of all partitions. The
@@ -67,15 +67,20 @@ fn unknown(place: &JournalTarget, id: &str) -> anyhow::Error {
 }
 
 /// Makes the error for a message without a record in the journals in `data`, if partitions are
-/// missing there. Returns `None` if none is missing.
+/// missing there, or if copies there are not kept up to date. Returns `None` if neither is so.
 pub fn unavailable(data: &Path, id: &str) -> Option<CommandFailure> {
-    // A note has named the missing partitions. The id does not tell the partition of its message.
-    let missing = missing_in(data, None).ok()?;
-    missing.first()?;
-    let text = format!(
-        "no message {id} is in the journals here; it may be in a partition of which this host has \
-         no copy"
-    );
+    // Notes have named these partitions. The id does not tell the partition of its message.
+    let copies = copies_in(data);
+    if copies.is_complete() {
+        return None;
+    }
+
+    let place = if copies.missing.is_empty() {
+        "among the later records of a copy that no organism on this host follows"
+    } else {
+        "in a partition of which this host has no copy"
+    };
+    let text = format!("no message {id} is in the journals here; it may be {place}");
     Some(CommandFailure::new(CommandExit::Unavailable, text))
 }
 

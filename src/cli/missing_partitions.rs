@@ -1,4 +1,5 @@
-//! Partitions whose journals this host lacks, so that a command can neither read nor verify them.
+//! Partitions whose journals this host lacks, and copies of journals that nothing on this host keeps
+//! up to date. A command can neither read nor verify what they lack, and states so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,12 +7,10 @@ use std::sync::Mutex;
 
 use uuid::Uuid;
 
-use crate::config::{BootConfig, StoredConfig};
+use crate::audit::{self, IncompleteCopy, PARTITION_COUNT_FILE, PartitionCopies};
 use crate::durable_file;
 use crate::ids::{Position, ThreadId};
-use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, may_have_journal, partition_in, partitions_in, replaced};
-use crate::limits;
 use crate::locks::locked;
 
 use super::journal_target;
@@ -49,40 +48,56 @@ pub(super) fn missing_in(
     data: &Path,
     state: Option<&Path>,
 ) -> anyhow::Result<Vec<MissingPartition>> {
-    let missing = missing_numbers(data).into_iter().map(|partition| {
-        // No journal has the nil id, so any noted journal counts as replaced.
-        let noted = |state| replaced(&partition_in(data, partition), state, Uuid::nil());
-        let lost = state.map(noted).transpose().map_err(journal_target::failed)?.flatten();
-        Ok(MissingPartition { partition, lost })
-    });
-    missing.collect()
+    let missing = copies_in(data).missing.into_iter();
+    missing.map(|partition| missing_partition(data, state, partition)).collect()
 }
 
-/// Returns the partition of `thread` if its journal is missing in `data`. Returns `None` if the
-/// number of partitions is not known, and for the thread `sess-organism`, which each partition has.
-pub(super) fn missing_partition_of(
+fn missing_partition(
+    data: &Path,
+    state: Option<&Path>,
+    partition: u32,
+) -> anyhow::Result<MissingPartition> {
+    // No journal has the nil id, so any noted journal counts as replaced.
+    let noted = |state| replaced(&partition_in(data, partition), state, Uuid::nil());
+    let lost = state.map(noted).transpose().map_err(journal_target::failed)?.flatten();
+    Ok(MissingPartition { partition, lost })
+}
+
+/// Returns which journals of partitions `data` lacks, and which copies there are not kept up to
+/// date.
+pub(super) fn copies_in(data: &Path) -> PartitionCopies {
+    // The number of partitions may cost a load of the config, and an undivided journal has one.
+    let count = if may_have_journal(data) { None } else { known_partition_count(data) };
+    PartitionCopies::read(data, count)
+}
+
+/// Explains to an operator why records of `thread` may be missing in `data`, and what to do. Returns
+/// `None` if none can be missing, if the number of partitions is not known, and for the thread
+/// `sess-organism`, which each partition has.
+pub(super) fn explain_gap_of(
     thread: &ThreadId,
     data: &Path,
     state: Option<&Path>,
-) -> anyhow::Result<Option<MissingPartition>> {
-    let root = thread.root();
-    let Some(count) = known_partition_count(data).filter(|_| root != ThreadId::organism()) else {
-        return Ok(None);
-    };
-    let own = root.partition(count);
-    Ok(missing_in(data, state)?.into_iter().find(|missing| missing.partition == own))
+) -> anyhow::Result<Option<String>> {
+    Ok(match copies_in(data).gap_of(thread) {
+        Some(IncompleteCopy::Missing(partition)) => {
+            Some(missing_partition(data, state, partition)?.explanation())
+        }
+        Some(IncompleteCopy::Unfollowed(end)) => Some(format!(
+            "no organism on this host follows its stream, and the copy here ends with {end}; a \
+             host that pumps it, or stands by for it, has the later records"
+        )),
+        None => None,
+    })
 }
-
-/// File in a copy's data directory that contains the number of partitions of the copied journal.
-const COUNT_FILE: &str = "partitions";
 
 /// Writes the number of partitions of the journal in `data`, if it is known, into the data
 /// directory `copy`, so that a partition that is missing there is noticed without a config.
 pub(super) fn note_partition_count(data: &Path, copy: &Path) -> anyhow::Result<()> {
     let Some(count) = known_partition_count(data) else { return Ok(()) };
-    let path = copy.join(COUNT_FILE);
+    let path = copy.join(PARTITION_COUNT_FILE);
     let line = format!("{count}\n");
-    let unfinished = copy.join(format!("{COUNT_FILE}.new"));
+    let unfinished = copy.join(format!("{PARTITION_COUNT_FILE}.new"));
     let noted = durable_file::replace(&path, &unfinished, line.as_bytes());
     noted.map_err(|source| {
         let context = path.display().to_string();
@@ -111,61 +126,35 @@ fn known_partition_count(data: &Path) -> Option<u32> {
 /// Finds the number of partitions for [`known_partition_count`].
 fn find_partition_count(data: &Path) -> Option<u32> {
     let configured = config_of(data).map(|config| config.partitions());
-    let mut journals = partitions_in(data).into_iter().filter(|(partition, _)| partition.is_some());
-    if let Some(theirs) = journals.find_map(|(_, journal)| recorded_count(&journal)) {
+    if let Some(theirs) = audit::recorded_partition_count(data) {
         if let Some(ours) = configured.filter(|ours| *ours != theirs) {
             let journal = data.display().to_string();
             note!("note: {}", Error::Partitions { journal, ours, theirs });
         }
         return Some(theirs);
     }
-
-    if let Some(count) = configured.filter(|count| *count > 1) {
-        return Some(count);
-    }
-
-    let noted = std::fs::read_to_string(data.join(COUNT_FILE)).ok()?;
-    noted.trim().parse().ok().filter(|count| *count <= limits::PARTITIONS_MAX)
-}
-
-/// Returns the number of partitions in the last config of the journal in the directory `journal`. A
-/// pump has verified this number. Returns `None` if the journal has no such config, or if the
-/// config cannot be read.
-fn recorded_count(journal: &Path) -> Option<u32> {
-    let reader = JournalReader::open(journal).ok()?;
-    let boot = BootConfig::read_last(&reader).ok()??;
-    let stored = StoredConfig::read(&reader, &boot).ok()?;
-    let config: toml::Table = stored.toml.parse().ok()?;
-    let count = config.get("journal")?.get("partitions")?.as_integer()?;
-    count.try_into().ok().filter(|count| *count <= limits::PARTITIONS_MAX)
-}
-
-/// Returns the numbers of the partitions without a journal in `data`. If the number of partitions
-/// is not known, the list ends before the highest partition with a journal. Returns an empty list
-/// if the journal in `data` is not divided into partitions.
-fn missing_numbers(data: &Path) -> Vec<u32> {
-    if may_have_journal(data) {
-        return Vec::new();
-    }
-
-    let journals = partitions_in(data).into_iter();
-    let present: BTreeSet<u32> = journals.filter_map(|(partition, _)| partition).collect();
-    let end = known_partition_count(data).or(present.last().copied()).unwrap_or(0);
-    (0..end).filter(|partition| !present.contains(partition)).collect()
+    configured.filter(|count| *count > 1).or_else(|| audit::noted_partition_count(data))
 }
 
 /// Returns the partition and the directory of each journal in `data`, as [`partitions_in`] does.
-/// The first call for `data` also prints a note about the partitions without a journal there.
+/// The first call for `data` also prints notes about the records that these journals lack.
 pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     // Locked briefly: a command reads its journals one after another.
     static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    let is_new = locked(&NOTED).insert(data.to_owned());
-    let journals = partitions_in(data);
+    if locked(&NOTED).insert(data.to_owned()) {
+        note_gaps(data);
+    }
+    partitions_in(data)
+}
+
+/// Prints notes about the partitions without a journal in `data`, and about the copies there that
+/// are not kept up to date.
+fn note_gaps(data: &Path) {
+    let copies = copies_in(data);
     // Without a journal of any partition, the command fails to open one, and its error says so.
-    let is_divided = journals.iter().any(|(partition, _)| partition.is_some());
-    let missing = if is_new && is_divided { missing_numbers(data) } else { Vec::new() };
-    if !missing.is_empty() {
-        let numbers: Vec<_> = missing.iter().map(u32::to_string).collect();
+    let is_divided = partitions_in(data).iter().any(|(partition, _)| partition.is_some());
+    if is_divided && !copies.missing.is_empty() {
+        let numbers: Vec<_> = copies.missing.iter().map(u32::to_string).collect();
         note!(
             "note: this host has no copy of the journals of these partitions, so their records \
              are missing from this answer: {}; a host that pumps them, or stands by for them, has \
@@ -173,5 +162,12 @@ pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
             numbers.join(", ")
         );
     }
-    journals
+    if !copies.unfollowed.is_empty() {
+        let ends: Vec<_> = copies.unfollowed.iter().map(ToString::to_string).collect();
+        note!(
+            "note: no organism on this host follows these copies of streams, so later records are \
+             missing from this answer: they end with {}",
+            ends.join(", ")
+        );
+    }
 }

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::audit::CopyEnd;
 use crate::config::{self, Config, ConfigEnvironment, ProjectFolders, StorageConfig};
 use crate::contract::Role;
 use crate::ids::{Digest, Position};
 use crate::journal;
-use crate::journal::sqlite::{JournalReader, require_free};
+use crate::journal::sqlite::require_free;
 use crate::limits;
 use crate::locks::locked;
 use crate::organism::{self, OrganismClient, project};
@@ -253,8 +254,8 @@ pub(super) fn note_journals_read(
     silent: Option<&str>,
 ) {
     let copies = journals.iter();
-    let ends = copies.filter_map(|(partition, journal)| end_of_copy(*partition, journal));
-    let ends: Vec<String> = ends.collect();
+    let ends = copies.filter_map(|(partition, journal)| CopyEnd::read(*partition, journal));
+    let ends: Vec<String> = ends.map(|end| end.to_string()).collect();
     if ends.is_empty() {
         note_read_once(data, refused);
         return;
@@ -262,7 +263,7 @@ pub(super) fn note_journals_read(
 
     let reason = match (refused, silent) {
         (Some(error), _) => error.to_string(),
-        (None, Some(silent)) => format!("no pump responds to this command: {silent}"),
+        (None, Some(silent)) => silent.to_owned(),
         (None, None) => "no organism runs on this host, and no pump was queried".to_owned(),
     };
     note_once(format!(
@@ -271,23 +272,6 @@ pub(super) fn note_journals_read(
         data.display(),
         ends.join(", ")
     ));
-}
-
-/// Describes the last record of a journal that is a copy of a stream. Returns `None` for any other
-/// journal, or if the journal cannot be read.
-fn end_of_copy(partition: Option<u32>, journal: &Path) -> Option<String> {
-    let reader = JournalReader::open(journal).ok()?;
-    if !reader.is_projection().ok()? {
-        return None;
-    }
-
-    let last = reader.last().ok()?;
-    let time = reader.record(last).ok()??.record.time;
-    let number = last.0;
-    Some(match partition {
-        Some(partition) => format!("record {number} of {time} in partition {partition}"),
-        None => format!("record {number} of {time}"),
-    })
 }
 
 /// Returns the config of this command if the config has several partitions whose journals are in

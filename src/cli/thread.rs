@@ -82,7 +82,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     let mut found = false;
-    for reader in journal_target::readers_of(&args.place, &thread)? {
+    let readers = journal_target::partition_readers_of(&args.place, &thread)?;
+    let is_of_several = readers.len() > 1;
+    for (partition, reader) in readers {
         let page = first_page(&args, &reader, &thread);
         let timeline = match page {
             Some(page) => page,
@@ -104,6 +106,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let shown = TimelineColumns { ids: args.ids, absolute: args.absolute };
             let journal = named_config::option_or_data(args.place.data.as_deref());
             let part = ThreadPart { at, only: args.only.clone(), journal };
+            if is_of_several {
+                put(&format!("partition {partition}\n"))?;
+            }
             put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline, shown, &part))?;
         }
     }
@@ -182,8 +187,8 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
 }
 
 /// Fails if `position` lies beyond the end of all journals that may have records of the thread. If
-/// the partition of the thread is missing here, the end of its journal is unknown, and the error
-/// states that.
+/// the partition of the thread is missing here, or its copy is not kept up to date, the end of its
+/// journal is unknown, and the error states that.
 fn require_position(
     place: &JournalTarget,
     thread: &ThreadId,
@@ -199,8 +204,9 @@ fn require_position(
         return Ok(());
     }
 
-    if let Some(failure) = journal_target::unavailable(place, thread) {
-        return Err(failure.into());
+    if let Some(gap) = journal_target::explain_gap(place, thread) {
+        let text = format!("position {position} is not in the journals here; {gap}");
+        return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
     }
     let text = format!("position {position} is not on record; the last is {last}");
     Err(CommandFailure::usage(text).into())

@@ -146,8 +146,9 @@ fn draw(
         [Some(left), Some(right)] => view.page("Compare", PATH, &content(query, &left, &right)),
         [left, _] => {
             let missing = if left.is_none() { left_id } else { right_id };
-            let problem = format!("No thread `{missing}` is on record.");
-            refused(view, query, StatusCode::NOT_FOUND, &problem)
+            let (status, problem) =
+                view.describe_absence(&format!("thread `{missing}`"), Some(&missing));
+            refused(view, query, status, &problem)
         }
     }
 }

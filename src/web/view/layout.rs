@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, html};
 
+use crate::audit::PartitionCopies;
 use crate::audit::amounts::{duration, micros};
 use crate::clock::Time;
 use crate::limits;
@@ -16,7 +17,7 @@ use crate::xml::invisible_characters::visible;
 
 use super::ViewPerson;
 use super::pauses;
-use super::present_facts::{PauseOfAll, PresentFacts, StreamCopies};
+use super::present_facts::{PauseOfAll, PresentFacts};
 
 const WAITING: &str = "/waiting";
 
@@ -104,7 +105,8 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
                     }
                 }
                 @if let Some(present) = frame.present {
-                    (stopped_strip(present.is_stopped(), present.copies()))
+                    (stopped_strip(present.is_stopped(), &present.copies()))
+                    (gap_strip(present.is_stopped(), &present.copies()))
                     (pause_strip(present.pause().as_ref(), frame.may_act))
                 }
                 (frame.key_warning)
@@ -116,26 +118,58 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
 }
 
 /// Draws the strip which states that no organism runs on this host. On a live page, the page's
-/// script shows or hides this strip. If the pages show copies of streams, `copies` describes these
-/// copies. Organisms on other hosts may still write to the copied streams, and the strip states so.
-fn stopped_strip(is_stopped: bool, copies: Option<StreamCopies>) -> Markup {
+/// script shows or hides this strip. If the pages show copies of streams, organisms on other hosts
+/// may still write to the copied streams, and the strip states so.
+fn stopped_strip(is_stopped: bool, copies: &PartitionCopies) -> Markup {
     html! {
         p.strip #stopped role="status" hidden[!is_stopped] {
-            @match copies {
-                None => {
-                    "No organism runs on this host: nothing moves, and decisions wait, until one \
-                     starts."
+            @if copies.is_streamed {
+                "No organism runs on this host: the pages show what this host has received"
+                @if let Some(newest) = copies.newest_unfollowed().filter(|_| is_stopped) {
+                    " up to " (moment(newest))
                 }
-                Some(copies) => {
-                    "No organism runs on this host: the pages show what this host has received"
-                    @if let Some(newest) = copies.newest.filter(|_| is_stopped) {
-                        " up to " (moment(newest))
-                    }
-                    ". Organisms on other hosts may go on. " code { "organism approvals" }
-                    " asks them which calls wait."
-                }
+                ". Organisms on other hosts may go on. " code { "organism approvals" }
+                " asks them which calls wait."
+            } @else {
+                "No organism runs on this host: nothing moves, and decisions wait, until one starts."
             }
         }
+    }
+}
+
+/// Draws the strip that names the partitions whose records the pages lack, wholly or in part. While
+/// no organism runs on this host, another strip states that its copies are not kept up to date. On a
+/// live page, the page's script replaces this strip.
+fn gap_strip(is_stopped: bool, copies: &PartitionCopies) -> Markup {
+    let old: &[_] = if is_stopped { &[] } else { &copies.unfollowed };
+    let is_complete = copies.missing.is_empty() && old.is_empty();
+    html! {
+        p.strip #gaps role="status" hidden[is_complete] {
+            @if !copies.missing.is_empty() {
+                "This host has no copy of " (partition_list(copies.missing.iter().copied()))
+                ": the pages lack its records. "
+            }
+            @if !old.is_empty() {
+                "No organism on this host follows "
+                (partition_list(old.iter().filter_map(|end| end.partition)))
+                ": the pages show its records"
+                @if let Some(newest) = copies.newest_unfollowed() { " up to " (moment(newest)) }
+                " at most. "
+            }
+            @if !is_complete {
+                code { "organism approvals" } " asks the pumps of all partitions which calls wait."
+            }
+        }
+    }
+}
+
+/// Names partitions, such as `partition 3` or `each of the partitions 0, 1, 3`.
+fn partition_list(partitions: impl Iterator<Item = u32>) -> String {
+    let numbers: Vec<_> = partitions.map(|partition| partition.to_string()).collect();
+    match &numbers[..] {
+        [] => "the stream of its record".to_owned(),
+        [only] => format!("partition {only}"),
+        several => format!("each of the partitions {}", several.join(", ")),
     }
 }
 
@@ -312,6 +346,8 @@ pub(super) fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit::CopyEnd;
+    use crate::ids::Position;
 
     #[test]
     fn a_text_of_others_is_only_text() {
@@ -326,17 +362,45 @@ mod tests {
 
     #[test]
     fn a_host_with_a_copy_of_a_stream_states_that_other_hosts_may_go_on() {
-        let own = stopped_strip(true, None).into_string();
+        let own = stopped_strip(true, &PartitionCopies::default()).into_string();
         assert!(own.contains("nothing moves"), "{own}");
-        let newest = Some(Time::parse("2026-11-28T18:41:45Z").unwrap());
-        let copy = stopped_strip(true, Some(StreamCopies { newest })).into_string();
+        let copies = copies_of(&[], &[Some(0)]);
+        let copy = stopped_strip(true, &copies).into_string();
         assert!(copy.contains("2026-11-28 18:41:45Z") && copy.contains("other hosts may go on"));
         // The script may show the strip long after it was drawn.
-        let hidden = stopped_strip(false, Some(StreamCopies { newest })).into_string();
+        let hidden = stopped_strip(false, &copies).into_string();
         assert!(hidden.contains(" hidden") && !hidden.contains("18:41"), "{hidden}");
         for strip in [copy, hidden] {
             assert!(!strip.contains("nothing moves"), "{strip}");
         }
+    }
+
+    fn copies_of(missing: &[u32], unfollowed: &[Option<u32>]) -> PartitionCopies {
+        let time = Time::parse("2026-11-28T18:41:45Z").unwrap();
+        let end = |partition: &Option<u32>| CopyEnd {
+            partition: *partition,
+            last: Some((Position(7), time)),
+        };
+        let mut copies = PartitionCopies::default();
+        copies.missing = missing.to_vec();
+        copies.unfollowed = unfollowed.iter().map(end).collect();
+        copies.is_streamed = true;
+        copies
+    }
+
+    #[test]
+    fn the_partitions_whose_records_the_pages_lack_are_named() {
+        let strip = |is_stopped, missing: &[u32], unfollowed: &[Option<u32>]| {
+            gap_strip(is_stopped, &copies_of(missing, unfollowed)).into_string()
+        };
+        assert!(strip(false, &[], &[]).contains(" hidden"));
+        assert!(strip(true, &[], &[Some(3)]).contains(" hidden"), "the other strip states it");
+        let missing = strip(true, &[0, 1], &[Some(2)]);
+        assert!(missing.contains("no copy of each of the partitions 0, 1: "), "{missing}");
+        assert!(!missing.contains(" hidden") && !missing.contains("follows"), "{missing}");
+        let old = strip(false, &[], &[Some(3)]);
+        assert!(old.contains("follows partition 3: ") && old.contains("18:41:45Z"), "{old}");
+        assert!(!old.contains("no copy"), "{old}");
     }
 
     #[test]

@@ -132,7 +132,10 @@ async fn respond(
     id: String,
     draw: impl FnOnce(&ViewState, &MessageOnPage) -> Response + Send + 'static,
 ) -> Response {
-    let Some(selector) = MessageSelector::parse(&id) else { return unknown(&view, &id) };
+    let Some(selector) = MessageSelector::parse(&id) else {
+        let text = format!("`{id}` is no id of a message.");
+        return view.failed(StatusCode::NOT_FOUND, "No such message", &text);
+    };
     let find = move |index: &mut IndexReader| find(index, &selector);
     view.respond_found(find, move |view, found| match found {
         Some(Ok(found)) => draw(view, &found),
@@ -146,8 +149,7 @@ async fn respond(
 }
 
 fn unknown(view: &ViewState, id: &str) -> Response {
-    let text = format!("No message `{id}` is on record.");
-    view.not_in_index("No such message", &text)
+    view.not_in_index("No such message", &format!("message `{id}`"), None)
 }
 
 fn content(found: &MessageOnPage, may_act: bool) -> Markup {

@@ -67,8 +67,8 @@ use maud::{Markup, html};
 use tokio::net::TcpListener;
 
 use super::connections::{self, HttpListener};
-use crate::audit::VerifyOptions;
-use crate::ids::{ListenerName, Position};
+use crate::audit::{IncompleteCopy, PartitionCopies, VerifyOptions};
+use crate::ids::{ListenerName, Position, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::owned_tasks::AbortOnDrop;
@@ -396,6 +396,21 @@ struct NotInIndex;
 #[derive(Debug, Clone)]
 struct IndexBehind(Vec<(u32, Position)>);
 
+/// Describes the records that the journals of this host may lack: those of the partition of
+/// `thread`, or those of any partition if `thread` is `None`. Returns `None` if they lack none.
+fn missing_records(copies: &PartitionCopies, thread: Option<&ThreadId>) -> Option<&'static str> {
+    let is_missing = match thread {
+        Some(thread) => matches!(copies.gap_of(thread)?, IncompleteCopy::Missing(_)),
+        None if copies.is_complete() => return None,
+        None => !copies.missing.is_empty(),
+    };
+    Some(if is_missing {
+        "it may be in a partition of which this host has no copy."
+    } else {
+        "this host has a copy of the record, and no organism here that keeps it up to date."
+    })
+}
+
 impl IndexBehind {
     /// Returns `None` if no queried index lacked records.
     fn find<T>(answers: &[PartitionAnswer<T>]) -> Option<Self> {
@@ -439,17 +454,26 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
-    /// Draws the page for something that the index does not contain. This host may show a copy of a
-    /// stream that no organism here keeps up to date. The page then states that organisms on other
-    /// hosts may have recorded the missing thing.
-    fn not_in_index(&self, title: &str, text: &str) -> Response {
-        let may_lack = self.present.is_stopped() && self.present.copies().is_some();
-        let elsewhere = " Organisms on other hosts may have recorded it: this host has a copy of \
-                         the record, and no organism here that keeps it up to date.";
-        let text = format!("{text}{}", if may_lack { elsewhere } else { "" });
-        let mut page = self.failed(StatusCode::NOT_FOUND, title, &text);
+    /// Draws the page for something that the index does not contain. `thing` names it, such as
+    /// ``thread `sess-…` ``. If `thread` is given, it is the thread to which the thing belongs. If the
+    /// journals of this host may lack the records about the thing, the page states that it may be on
+    /// record elsewhere.
+    fn not_in_index(&self, title: &str, thing: &str, thread: Option<&ThreadId>) -> Response {
+        let (status, text) = self.describe_absence(thing, thread);
+        let mut page = self.failed(status, title, &text);
         page.extensions_mut().insert(NotInIndex);
         page
+    }
+
+    /// Returns the status and the text of [`Self::not_in_index`].
+    fn describe_absence(&self, thing: &str, thread: Option<&ThreadId>) -> (StatusCode, String) {
+        let Some(gap) = missing_records(&self.present.copies(), thread) else {
+            return (StatusCode::NOT_FOUND, format!("No {thing} is on record."));
+        };
+        let text = format!(
+            "No {thing} is on record here. Organisms on other hosts may have recorded it: {gap}"
+        );
+        (StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
     /// Draws the page for something that the index does not contain yet, because the index lacks

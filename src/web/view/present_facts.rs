@@ -1,10 +1,9 @@
-//! Facts about the present that every page shows around its content: whether an organism runs,
-//! whether everything is paused, and how many calls wait for a person.
+//! Facts about the present that every page shows around its content: whether an organism runs, which
+//! records this host may lack, whether everything is paused, and how many calls wait for a person.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -12,17 +11,16 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use super::ViewState;
-use crate::clock::Time;
+use crate::audit::{self, PartitionCopies};
 use crate::index::IndexedPause;
-use crate::journal::partitions_in;
-use crate::journal::sqlite::{JournalReader, LockHolder, lock_holder};
+use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
 use crate::locks::locked;
 use crate::thread::PauseTarget;
 
-/// Facts about the present that every page shows: whether an organism runs, whether everything is
-/// paused, and how many calls wait for a person. A regular check determines whether an organism
-/// runs. The last query of the indexes determines the pause and the number of calls. Some confirmed
+/// Facts about the present that every page shows: whether an organism runs, which records this host
+/// may lack, whether everything is paused, and how many calls wait for a person. A regular check
+/// determines whether an organism runs, and which records may be missing. The last query of the indexes determines the pause and the number of calls. Some confirmed
 /// actions also change these two facts at once, because the indexes lag behind the journals.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
@@ -31,36 +29,14 @@ pub(super) struct PresentFacts {
     /// only to read or set the time.
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
-    /// The copies of streams among the journals that the pages show; `None` if there are none, or
-    /// before the first check. Lock: held only to read or set the value.
-    copies: Mutex<Option<StreamCopies>>,
+    /// The gaps in the journals that the pages show; no gaps before the first check. Lock: held only
+    /// to read or set the value.
+    copies: Mutex<Arc<PartitionCopies>>,
+    /// Number of partitions, once a journal has shown it.
+    partition_count: OnceLock<u32>,
     waiting: AtomicU64,
     /// The pause of everything, if one is in force. Lock: held only to read or set the pause.
     pause: Mutex<Option<PauseOfAll>>,
-}
-
-/// Journals that are copies of streams. Organisms on other hosts may write to these streams while
-/// no organism runs on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StreamCopies {
-    /// Time of the newest record in the copies; `None` if they have no records.
-    pub newest: Option<Time>,
-}
-
-impl StreamCopies {
-    /// Reads the copies of streams among the journals in `data`. Returns `None` if there are none.
-    fn read(data: &Path) -> Option<Self> {
-        let readers = partitions_in(data).into_iter();
-        let readers = readers.filter_map(|(_, journal)| JournalReader::open(&journal).ok());
-        let copies: Vec<_> =
-            readers.filter(|reader| reader.is_projection().unwrap_or_default()).collect();
-        let time = |reader: &JournalReader| {
-            let last = reader.record(reader.last().ok()?).ok()??;
-            Some(last.record.time)
-        };
-        let newest = copies.iter().filter_map(time).max();
-        (!copies.is_empty()).then_some(Self { newest })
-    }
 }
 
 /// A pause of everything, and the number of partitions in which it is in force.
@@ -86,9 +62,11 @@ impl PresentFacts {
     pub fn new(data: PathBuf) -> Self {
         let looked = Mutex::new(None);
         let is_stopped = AtomicBool::new(false);
-        let copies = Mutex::new(None);
+        let copies = Mutex::default();
+        let partition_count = OnceLock::new();
+        let waiting = AtomicU64::new(0);
         let pause = Mutex::new(None);
-        Self { data, looked, is_stopped, copies, waiting: AtomicU64::new(0), pause }
+        Self { data, looked, is_stopped, copies, partition_count, waiting, pause }
     }
 
     /// Whether no organism ran on this machine at the last check.
@@ -96,10 +74,9 @@ impl PresentFacts {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Returns the copies of streams among the journals that the pages show, as the last check
-    /// found them. Returns `None` before the first check, or if none of these journals is a copy.
-    pub fn copies(&self) -> Option<StreamCopies> {
-        *locked(&self.copies)
+    /// Returns the gaps in the journals that the pages show, as the last check found them.
+    pub fn copies(&self) -> Arc<PartitionCopies> {
+        Arc::clone(&locked(&self.copies))
     }
 
     /// Returns the number of calls that wait for a person, at most [`limits::WEB_WAITING_COUNTED`].
@@ -134,17 +111,23 @@ impl PresentFacts {
         true
     }
 
-    /// Checks whether an organism runs, and which journals are copies of streams.
+    /// Checks whether an organism runs, and which records the journals may lack.
     async fn look(&self) {
         let is_stopped = is_stopped(&self.data);
         self.is_stopped.store(is_stopped, Ordering::Relaxed);
 
-        // While an organism runs, no page states how new the copies are.
-        if is_stopped || self.copies().is_none() {
-            let data = self.data.clone();
-            let copies = tokio::task::spawn_blocking(move || StreamCopies::read(&data)).await;
-            *locked(&self.copies) = copies.ok().flatten();
+        let data = self.data.clone();
+        let known = self.partition_count.get().copied();
+        let read = move || {
+            let recorded = || audit::recorded_partition_count(&data);
+            let count = known.or_else(recorded).or_else(|| audit::noted_partition_count(&data));
+            (count, PartitionCopies::read(&data, count))
+        };
+        let Ok((count, copies)) = tokio::task::spawn_blocking(read).await else { return };
+        if let Some(count) = count {
+            self.partition_count.get_or_init(|| count);
         }
+        *locked(&self.copies) = Arc::new(copies);
     }
 }
 

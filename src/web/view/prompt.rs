@@ -75,8 +75,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<Stri
 }
 
 fn missing(view: &ViewState, id: &str) -> Response {
-    let text = format!("No message `{id}` that a model wrote is on record.");
-    view.not_in_index("No such prompt", &text)
+    view.not_in_index("No such prompt", &format!("message `{id}` that a model wrote"), None)
 }
 
 fn find(

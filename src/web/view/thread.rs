@@ -135,8 +135,15 @@ fn find(
 }
 
 pub(super) fn missing(view: &ViewState, id: &str) -> Response {
-    let text = format!("No thread `{id}` is on record.");
-    view.not_in_index("No such thread", &text)
+    let thing = format!("thread `{id}`");
+    match ThreadId::parse(id) {
+        Ok(thread) => view.not_in_index("No such thread", &thing, Some(&thread)),
+        Err(_) => view.failed(
+            StatusCode::NOT_FOUND,
+            "No such thread",
+            &format!("No {thing} is on record."),
+        ),
+    }
 }
 
 /// Returns the path of the page of a thread.

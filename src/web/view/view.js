@@ -165,7 +165,7 @@ function live(line) {
         const html = policy ? policy.createHTML(text) : text;
         if (isPaused) break;
         const page = new DOMParser().parseFromString(html, "text/html");
-        for (const id of ["paused", "waiting-count", "notes"]) {
+        for (const id of ["paused", "gaps", "waiting-count", "notes"]) {
           const part = page.getElementById(id);
           if (part) document.getElementById(id)?.replaceWith(part);
         }

@@ -158,8 +158,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
                 let key = |held: &'_ CallToDecide| (held.call.since.clone(), held.call.message);
                 key(one).cmp(&key(other))
             });
-            let mut drawn =
-                view.page("Waiting", PATH, &content(&calls, &page, view.operate.is_some()));
+            let content = content(view, &calls, &page);
+            let mut drawn = view.page("Waiting", PATH, &content);
             if let Some(behind) = &page.behind {
                 drawn.extensions_mut().insert(behind.clone());
             }
@@ -180,6 +180,7 @@ async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
             let notes = threads::notes(&answers);
             let call = answers.into_iter().flat_map(|found| found.answer).next();
             let is_missing = call.is_none();
+            let is_complete = view.present.copies().is_complete();
             let may_act = view.operate.is_some();
             let content = html! {
                 h1 { "Waiting for a person" }
@@ -188,8 +189,12 @@ async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
                 div #live-waiting {
                     @match call {
                         Some(call) => (self::call(&call, &PageRoom::new(), may_act)),
-                        None => p.empty {
+                        None if is_complete => p.empty {
                             "This call does not wait, or waits no longer: " (message::link(id))
+                        },
+                        None => p.problem {
+                            "This host does not know whether this call waits, because it lacks \
+                             records. " code { "organism approvals" } " asks all pumps."
                         },
                     }
                 }
@@ -205,8 +210,10 @@ async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
     .await
 }
 
-fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup {
+fn content(view: &ViewState, calls: &[CallToDecide], page: &WaitingPage) -> Markup {
     let room = PageRoom::new();
+    let may_act = view.operate.is_some();
+    let is_complete = view.present.copies().is_complete();
     let end = page.skipped + page.calls.len();
     html! {
         h1 { "Waiting for a person" }
@@ -215,7 +222,12 @@ fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup 
         @if page.skipped == 0 { (live::line("/live/threads", PATH)) }
         (threads::draw_notes(&page.notes))
         div #live-waiting {
-            @if calls.is_empty() && page.skipped == 0 {
+            @if calls.is_empty() && page.skipped == 0 && !is_complete {
+                p.empty {
+                    "No call waits for an approval or an answer, as far as this host knows: it lacks \
+                     records."
+                }
+            } @else if calls.is_empty() && page.skipped == 0 {
                 p.empty { "No call waits for an approval or an answer." }
             } @else if calls.is_empty() {
                 p.empty { "No more calls wait. " a href=(PATH) { "The first ones" } }

@@ -102,7 +102,7 @@ impl ActionContext {
     ///   thread exists.
     /// - There are several partitions, so the journal of the thread may be on another host.
     pub async fn require_thread(&self, thread: &ThreadId) -> Result<(), OperateFailure> {
-        if self.config.partitions() > 1 {
+        if self.config.partitions() > 1 || !self.view.present.copies().is_complete() {
             return Ok(());
         }
         let wanted = thread.clone();

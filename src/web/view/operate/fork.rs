@@ -469,7 +469,7 @@ async fn record_of(
     context: &ActionContext,
     message: MessageId,
 ) -> Result<LocatedRecord, OperateFailure> {
-    let unknown = |is_behind| OperateFailure::no_message(message, is_behind);
+    let unknown = |is_behind| OperateFailure::no_message(&context.view, message, is_behind);
     let selector = MessageSelector::parse(&message.to_string()).ok_or_else(|| unknown(false))?;
     let find = move |index: &mut IndexReader| {
         Ok(match message_report(index, &selector, 0)? {

@@ -151,7 +151,7 @@ impl OperateFailure {
 
     /// Creates the failure for a message that the index does not have. `is_behind` states whether
     /// the index lacks records. If so, the text advises the person to try again later.
-    fn no_message(id: MessageId, is_behind: bool) -> Self {
+    fn no_message(view: &ViewState, id: MessageId, is_behind: bool) -> Self {
         if is_behind {
             let text = format!(
                 "The index has no message `{id}`, but lacks the latest records. Load this page \
@@ -159,7 +159,8 @@ impl OperateFailure {
             );
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not indexed yet", text);
         }
-        Self::missing(format!("No message `{id}` is on record."))
+        let (status, text) = view.describe_absence(&format!("message `{id}`"), None);
+        Self::new(status, "Nothing to do", text)
     }
 
     /// Creates the failure for a thread that is not on record.

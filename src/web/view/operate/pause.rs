@@ -41,6 +41,8 @@ struct PauseFacts {
     in_force: Vec<(u32, IndexedPause)>,
     work: OpenWorkCounts,
     of_all: Option<PauseOfAll>,
+    /// Whether this host lacks records, so that an action may concern more work than `work`.
+    lacks_records: bool,
 }
 
 impl PauseFacts {
@@ -64,9 +66,35 @@ impl PauseFacts {
             }
             facts
         });
-        let facts = found.await.ok()?;
+        let mut facts = found.await.ok()?;
+        facts.lacks_records = !view.present.copies().is_complete();
         view.present.set_pause(facts.of_all.clone());
         Some(facts)
+    }
+
+    /// Whether certainly no listener is at work on a call that the action concerns.
+    fn has_no_work(&self) -> bool {
+        !self.lacks_records && self.work.at_work == 0
+    }
+
+    /// Draws the counts of the open work. Counts of only a part of the records would be too low, and
+    /// are not drawn.
+    fn work(&self) -> Markup {
+        if self.lacks_records {
+            return html! {
+                p.work { "How much work is open is not known: this host lacks records." }
+            };
+        }
+        work(&self.work)
+    }
+
+    /// Describes the effect of a pause with cancellation, as the function [`kill_effect`] does. If
+    /// this host lacks records, names no numbers.
+    fn kill_effect(&self, auxiliary: &str) -> String {
+        if self.lacks_records {
+            return format!("All calls at which a listener is at work {auxiliary} cancelled.");
+        }
+        kill_effect(&self.work, auxiliary)
     }
 
     fn pause_of(&self, target: &PauseTarget) -> Option<&IndexedPause> {
@@ -136,7 +164,7 @@ impl PauseOverview {
                 (self.list(&in_force))
             }
             h2 { "Everything" }
-            @if let Some(facts) = &self.facts { (work(&facts.work)) }
+            @if let Some(facts) = &self.facts { (facts.work()) }
             p.buttons {
                 @if !is_all_paused {
                     a.button data-entry href=(pause_path(PauseVerb::Pause, "all")) { "Pause all" }
@@ -147,7 +175,7 @@ impl PauseOverview {
             }
             p.hint {
                 "A pause lets work in flight end. With a cancellation, this is the kill switch. "
-                @if let Some(facts) = &self.facts { (kill_effect(&facts.work, "would be")) " " }
+                @if let Some(facts) = &self.facts { (facts.kill_effect("would be")) " " }
                 "To pause or cancel one thread, use the buttons on its page."
             }
             h2 { "One agent or listener" }
@@ -349,7 +377,7 @@ fn details(
              no time counts against calls that wait, and timers that fall due fire at the resume. \
              Submissions are accepted and wait."
         }
-        PauseVerb::PauseAndCancel if facts.is_some_and(|facts| facts.work.at_work == 0) => {
+        PauseVerb::PauseAndCancel if facts.is_some_and(|facts| facts.has_no_work()) => {
             "Nothing more will be handed over until it is resumed."
         }
         PauseVerb::PauseAndCancel => {
@@ -370,9 +398,9 @@ fn details(
         @match facts {
             Some(facts) => {
                 (present_pause(verb, facts.pause_of(target), facts))
-                (work(&facts.work))
+                (facts.work())
                 @if verb == PauseVerb::PauseAndCancel {
-                    p.problem { (kill_effect(&facts.work, "will be")) }
+                    p.problem { (facts.kill_effect("will be")) }
                 }
             },
             None => p.hint { "How much work this concerns is not known at present." },
@@ -444,7 +472,7 @@ async fn cancellation(
     let details = html! {
         p { "This concerns " b { (inline(thread.as_str())) } " and everything beneath it." }
         p.problem {
-            @match facts.as_ref().map(|facts| &facts.work) {
+            @match facts.as_ref().filter(|facts| !facts.lacks_records).map(|facts| &facts.work) {
                 Some(work) => {
                     @if work.is_more { "At least " }
                     (count(work.calls(), "open call")) " will be cancelled"
@@ -454,7 +482,7 @@ async fn cancellation(
             ", also those that wait for a person, and their callers will get that result. What a \
              listener has not finished will be lost."
         }
-        @if let Some(facts) = &facts { (work(&facts.work)) }
+        @if let Some(facts) = &facts { (facts.work()) }
         p.hint {
             "The thread itself is not paused: a client may send it further requests. To stop these, \
              too, pause and cancel it."

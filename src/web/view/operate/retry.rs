@@ -195,7 +195,7 @@ fn request(context: &ActionContext, client: &ServiceClient, listed: &ListedRetry
 impl RetryDraft {
     /// Finds the recorded message. If it cannot be retried, returns the reason.
     async fn find(context: &ActionContext, id: MessageId) -> Result<Self, OperateFailure> {
-        let unknown = |is_behind| OperateFailure::no_message(id, is_behind);
+        let unknown = |is_behind| OperateFailure::no_message(&context.view, id, is_behind);
         let selector = MessageSelector::parse(&id.to_string()).ok_or_else(|| unknown(false))?;
         let facts = config_facts(&context.view).await;
         let find = move |index: &mut IndexReader| find(index, &selector, &facts.predictor);
