@@ -10,7 +10,7 @@ use crate::plural::{count, form};
 use crate::service::SubmittedAnswer;
 use crate::thread::Decision;
 
-use super::decision::{self, DecisionArgs, DecisionOutput};
+use super::decision::{self, DecisionArgs, DecisionOutput, SoughtCalls};
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target;
 use super::organism_reach::OrganismReach;
@@ -27,7 +27,7 @@ impl CallsOfThread {
     pub fn waiting(data: &Path, thread: &str) -> anyhow::Result<Self> {
         let thread = journal_target::known(thread)?;
         let is_wanted = |call: &HeldCall| is_from(call, &thread);
-        let mut waiting = decision::waiting_with_previews(data, usize::MAX, is_wanted)?;
+        let mut waiting = decision::waiting_with_previews(data, SoughtCalls::ALL, is_wanted)?;
         waiting.page.calls.retain(|call| is_from(call, &thread));
         if waiting.page.calls.is_empty() {
             return Err(waiting.not_found(none_waits(&thread)));

@@ -12,7 +12,7 @@ use crate::ids::{ListenerName, MessageId, PayloadName};
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
-use super::decision::{self, DecisionArgs, DecisionOutput, WaitingCalls};
+use super::decision::{self, DecisionArgs, DecisionOutput, SoughtCalls, WaitingCalls};
 use super::exit::{CommandExit, CommandFailure};
 use super::held_page::{HeldPageArgs, note_page};
 use super::named_config;
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let reach = args.config.reach(&args.decision)?;
     let message = waiting_message::find(reach.data(), message, &[Hold::Answer])?;
-    let waiting = decision::waiting(reach.data(), Hold::Answer, usize::MAX)?;
+    let waiting = decision::waiting(reach.data(), Hold::Answer, SoughtCalls::One(message))?;
     let question = waiting.page.calls.iter().find(|call| call.message == message);
     let has_form = args.form || (args.payload.is_none() && std::io::stdin().is_terminal());
     let named = match question {

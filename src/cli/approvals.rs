@@ -14,7 +14,7 @@ use crate::ids::ThreadId;
 
 use super::action_text::ActionText;
 use super::all_from::{self, is_from};
-use super::decision::{self, DecisionArgs};
+use super::decision::{self, DecisionArgs, SoughtCalls};
 use super::held_page::{HeldPageArgs, note_page};
 use super::journal_target::{self, JournalTarget};
 use super::named_config;
@@ -60,7 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     decision::require_journal(&data)?;
     // The hash of the calls of a thread covers all of them.
     let most = if within.is_some() { usize::MAX } else { args.page.most() };
-    let mut waiting = decision::waiting_with_previews(&data, most, is_wanted)?;
+    let mut waiting = decision::waiting_with_previews(&data, SoughtCalls::Oldest(most), is_wanted)?;
     waiting.page.calls.retain(is_wanted);
     let page = &waiting.page;
     if args.json {

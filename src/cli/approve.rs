@@ -12,7 +12,7 @@ use crate::thread::{Decision, Hold};
 
 use super::all_from::CallsOfThread;
 use super::confirmation;
-use super::decision::{self, DecisionArgs};
+use super::decision::{self, DecisionArgs, SoughtCalls};
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::OrganismReach;
 use super::render::{RenderOutput, held};
@@ -54,11 +54,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let id = args.message.as_deref().unwrap_or_default();
     let message = waiting_message::find(reach.data(), id, &[Hold::Approval])?;
+    let sought = SoughtCalls::One(message);
     let waiting = match args.hash {
-        Some(_) => decision::waiting(reach.data(), Hold::Approval, usize::MAX)?,
-        None => decision::waiting_with_previews(reach.data(), usize::MAX, |call| {
-            call.message == message
-        })?,
+        Some(_) => decision::waiting(reach.data(), Hold::Approval, sought)?,
+        None => {
+            decision::waiting_with_previews(reach.data(), sought, |call| call.message == message)?
+        }
     };
     let call = waiting.page.calls.iter().find(|call| call.message == message);
     if let Some(call) = call {

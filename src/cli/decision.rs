@@ -5,8 +5,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -18,6 +21,7 @@ use crate::index;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, may_have_journals, partition_in, partitions_in};
 use crate::limits;
+use crate::locks::locked;
 use crate::organism::operator;
 use crate::service::signing::{self, OperatorSigner};
 use crate::service::{self, DecisionRequest, ServiceClient, SocketTransport, SubmittedAnswer};
@@ -76,13 +80,46 @@ pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
     CommandFailure::new(CommandExit::Unavailable, text).into()
 }
 
-/// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
-/// the calls wait for an approval or for an answer.
+/// The waiting calls that a command looks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SoughtCalls {
+    /// The oldest calls of all partitions, at most this number of them.
+    Oldest(usize),
+    /// The call that this message opened. The search ends as soon as a pump lists this call, without
+    /// the calls of the pumps that have not answered yet.
+    One(MessageId),
+}
+
+impl SoughtCalls {
+    pub const ALL: Self = Self::Oldest(usize::MAX);
+
+    const fn most(self) -> usize {
+        match self {
+            Self::Oldest(most) => most,
+            Self::One(_) => usize::MAX,
+        }
+    }
+
+    fn has_found(self, response: &PumpResponse) -> bool {
+        match (self, response) {
+            (Self::One(message), Ok(Ok(held))) => held.iter().any(|call| call.message == message),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the calls that wait for a person. `hold` states whether the calls wait for an approval or
+/// for an answer.
 ///
 /// If this command's config has several partitions, queries the pumps of all partitions, over NATS
 /// if necessary. Otherwise, queries the pumps of the organism that runs on this machine. If a pump
 /// does not respond, or if no organism runs, reads the journal of the partition instead.
-pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<WaitingCalls> {
+pub(super) fn waiting(
+    data: &Path,
+    hold: Hold,
+    sought: SoughtCalls,
+) -> anyhow::Result<WaitingCalls> {
+    let most = sought.most();
     let runtime = runtime()?;
     let socket = socket_in(data, handshake_in(data)?);
     let config = organism_reach::partitioned_config(data);
@@ -99,17 +136,17 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
         service::Error::to_string,
     );
     let queried = client.as_ref().ok_or(unqueried.as_str());
-    // The queries run concurrently, so that the time-outs of several missing pumps do not add up.
-    let queries =
-        journals.iter().map(|(partition, _)| held_by_pump(queried, partition.unwrap_or_default()));
-    let responses = runtime.block_on(join_all(queries));
+    let numbers = journals.iter().map(|(partition, _)| partition.unwrap_or_default());
+    let mut responses = runtime.block_on(held_by_pumps(queried, numbers, sought));
 
     let mut page = HeldPage { calls: Vec::new(), all: 0 };
     let mut read = Vec::new();
     let mut unknown = Vec::new();
     let mut is_answered = false;
     let mut silent = None;
-    for ((partition, journal), response) in journals.into_iter().zip(responses) {
+    for (partition, journal) in journals {
+        // The search has found the call, and did not wait for this pump.
+        let Some(response) = responses.remove(&partition.unwrap_or_default()) else { continue };
         let reason = match response {
             Ok(Ok(held)) => {
                 page = page.merged(HeldPage::of(held, hold, most), most);
@@ -150,11 +187,18 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
 
     if !read.is_empty() {
         let silent = silent.filter(|_| client.is_some());
+        let silent = silent.map(|reason| explain_silence(reason, is_answered));
         note_journals_read(data, &read, refused.as_ref(), silent.as_deref());
     }
 
     let has_read = !read.is_empty();
     Ok(WaitingCalls { page, unknown, is_answered, has_read })
+}
+
+/// Explains why journals are read: `reason` is why a pump did not respond, and `is_answered` states
+/// whether another pump did.
+fn explain_silence(reason: String, is_answered: bool) -> String {
+    if is_answered { reason } else { format!("no pump responds to this command: {reason}") }
 }
 
 /// Returns each partition with its journal's directory, even if the directory contains no journal
@@ -184,35 +228,81 @@ fn is_config_error(error: &service::Error) -> bool {
     exit::of_service(error) == CommandExit::Config
 }
 
-/// Queries the pump of a partition for its held calls. The result has these cases:
+/// Result of a query for the held calls of a partition:
 ///
 /// - `Ok(Ok(…))`: the held calls.
-/// - `Ok(Err(…))`: the reason why no pump responded. If `client` is an error, this error is the
-///   reason.
+/// - `Ok(Err(…))`: the reason why no pump responded.
 /// - `Err(…)`: any other failure of the request.
-async fn held_by_pump(
+type PumpResponse = Result<Result<Vec<HeldCall>, String>, service::Error>;
+
+/// Queries the pumps of `partitions` for their held calls. Returns the response of each partition,
+/// or only the first responses if these suffice for `sought`.
+async fn held_by_pumps(
     client: Result<&ServiceClient, &str>,
-    partition: u32,
-) -> Result<Result<Vec<HeldCall>, String>, service::Error> {
-    use service::Error::{Lost, NoPump, Stopped, Unanswered};
+    partitions: impl Iterator<Item = u32>,
+    sought: SoughtCalls,
+) -> BTreeMap<u32, PumpResponse> {
+    // The queries run concurrently, so that the time-outs of several missing pumps do not add up.
+    let queries =
+        partitions.map(async |partition| (partition, held_by_pump(client, partition).await));
+    let mut queries: FuturesUnordered<_> = queries.collect();
+    let mut responses = BTreeMap::new();
+    while let Some((partition, response)) = queries.next().await {
+        let is_found = sought.has_found(&response);
+        responses.insert(partition, response);
+        if is_found {
+            break;
+        }
+    }
+    responses
+}
+
+/// Queries the pump of a partition for its held calls. If `client` is an error, this error is the
+/// reason why no pump responded. Waits only briefly for a pump that did not respond to an earlier
+/// query of this command; the reason is then the earlier one.
+async fn held_by_pump(client: Result<&ServiceClient, &str>, partition: u32) -> PumpResponse {
+    // Locked briefly: the reasons why pumps did not respond to earlier queries of this command.
+    static SILENT: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
 
     let client = match client {
         Ok(client) => client,
         Err(reason) => return Ok(Err(reason.to_owned())),
     };
-    match timeout(limits::HELD_CALLS_TIMEOUT, client.held_calls(partition)).await {
-        Ok(Ok(held)) => Ok(Ok(held)),
-        Ok(Err(Lost)) => Ok(Err("the organism ended before its answer".to_owned())),
-        Ok(Err(error @ (Stopped | NoPump { .. } | Unanswered { .. }))) => {
-            Ok(Err(error.to_string()))
+    let earlier = locked(&SILENT).get(&partition).cloned();
+    let patience = match earlier {
+        Some(_) => limits::SILENT_PUMP_TIMEOUT,
+        None => limits::HELD_CALLS_TIMEOUT,
+    };
+    let response = timeout(patience, client.held_calls(partition)).await;
+    let response = response.map_or_else(|_| Ok(Err(time_out(patience))), pump_response);
+
+    let mut silent = locked(&SILENT);
+    match response {
+        Ok(Err(reason)) => Ok(Err(silent.entry(partition).or_insert(reason).clone())),
+        response => {
+            silent.remove(&partition);
+            response
         }
-        Ok(Err(error)) => Err(error),
-        Err(_) => Ok(Err(format!(
-            "no response within {} s; is `organism run` up on its host, and does this host reach \
-             the servers of NATS?",
-            limits::HELD_CALLS_TIMEOUT.as_secs()
-        ))),
     }
+}
+
+fn pump_response(response: Result<Vec<HeldCall>, service::Error>) -> PumpResponse {
+    use service::Error::{Lost, NoPump, Stopped, Unanswered};
+
+    match response {
+        Ok(held) => Ok(Ok(held)),
+        Err(Lost) => Ok(Err("the organism ended before its answer".to_owned())),
+        Err(error @ (Stopped | NoPump { .. } | Unanswered { .. })) => Ok(Err(error.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
+fn time_out(patience: Duration) -> String {
+    format!(
+        "no response within {} s; is `organism run` up on its host, and does this host reach the \
+         servers of NATS?",
+        patience.as_secs()
+    )
 }
 
 /// Reads the oldest held calls of one journal, at most `most` of them. If the journal has an
@@ -235,7 +325,7 @@ pub(super) fn waiting_on_record(
     most: usize,
 ) -> anyhow::Result<WaitingCalls> {
     require_journal(data)?;
-    waiting(data, hold, most)
+    waiting(data, hold, SoughtCalls::Oldest(most))
 }
 
 /// Fails if there is no journal in the data directory. A config with several partitions needs no
@@ -249,17 +339,17 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the oldest calls that wait for an approval, at most `most` of them. While an organism
+/// Returns the calls that wait for an approval. While an organism
 /// runs, first waits for previews that were requested but have not arrived: those of the calls for
 /// which `is_wanted` returns true. A preview describes the effects of a call.
 pub(super) fn waiting_with_previews(
     data: &Path,
-    most: usize,
+    sought: SoughtCalls,
     is_wanted: impl Fn(&HeldCall) -> bool,
 ) -> anyhow::Result<WaitingCalls> {
     let is_to_come = |call: &HeldCall| call.preview == Some(CallPreviewView::Requested);
     let mut positions = BTreeMap::new();
-    let mut found = waiting(data, Hold::Approval, most)?;
+    let mut found = waiting(data, Hold::Approval, sought)?;
     // Calls that become held during the wait are ignored, so the wait ends with the last of these.
     let awaited = found.page.calls.iter();
     let awaited = awaited.filter(|call| is_to_come(call) && is_wanted(call));
@@ -271,7 +361,7 @@ pub(super) fn waiting_with_previews(
     while found.page.calls.iter().any(is_awaited)
         && wait_for_records(data, &mut positions, found.is_answered && !found.has_read)?
     {
-        found = waiting(data, Hold::Approval, most)?;
+        found = waiting(data, Hold::Approval, sought)?;
     }
     Ok(found)
 }

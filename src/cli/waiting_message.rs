@@ -10,6 +10,7 @@ use crate::index::{IndexReader, MessageSelector};
 use crate::journal::may_have_journal;
 use crate::thread::Hold;
 
+use super::decision::SoughtCalls;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::JournalTarget;
 use super::missing_partitions::noted_partitions_in;
@@ -34,7 +35,7 @@ pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> 
     let mut waiting = Vec::new();
     let mut unknown = BTreeSet::new();
     for hold in holds {
-        let found = decision::waiting(data, *hold, usize::MAX)?;
+        let found = decision::waiting(data, *hold, SoughtCalls::ALL)?;
         waiting.extend(found.page.calls.into_iter().map(|call| call.message));
         unknown.extend(found.unknown);
     }
@@ -73,7 +74,7 @@ pub fn refuse_other_hold(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Resul
         if holds.contains(&hold) {
             continue;
         }
-        let calls = decision::waiting(data, hold, usize::MAX)?.page.calls;
+        let calls = decision::waiting(data, hold, SoughtCalls::ALL)?.page.calls;
         let mut waiting = calls.iter().map(|call| call.message);
         if let Some(message) = waiting.find(|message| begins_with(*message, id)) {
             let command = hold.command();

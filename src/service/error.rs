@@ -69,7 +69,8 @@ pub enum Error {
     MaybeRetried { retry: MessageId },
     /// No pump of the partition accepted the request, so nothing was done.
     #[error(
-        "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"
+        "no pump of partition {partition} responded ({detail}); try again, or start `organism run` \
+         for this partition, which --partitions must not leave out"
     )]
     NoPump { partition: u32, detail: String },
     /// The process behind the socket is not the process that has locked the journal. No request was
