@@ -56,6 +56,8 @@ impl std::fmt::Display for PageCursor {
 /// A tree on a page, with the cursor of a page that begins directly after this tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PagedTree {
+    /// Partition of the tree; 0 if the organism has no partitions.
+    pub partition: u32,
     pub tree: ListedTree,
     pub next: PageCursor,
 }
@@ -89,7 +91,8 @@ impl TreePage {
             }
             if let Some(tree) = trees.pop_front() {
                 cursor.0.insert(*partition, tree.head);
-                page.trees.push(PagedTree { tree, next: cursor.clone() });
+                let partition = *partition;
+                page.trees.push(PagedTree { partition, tree, next: cursor.clone() });
             }
         }
         page

@@ -25,6 +25,8 @@ const HEADERS: [&str; 8] =
 
 /// An action of a person, with the message that the action concerns.
 struct ShownAction {
+    /// Partition of the record; `None` without partitions.
+    partition: Option<u32>,
     action: ListedAction,
     proof: ActionProof,
     /// The message that the action concerns; `None` if it concerns no message.
@@ -39,8 +41,11 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     view.respond(
         |_, index| find(index),
         |view, answers| {
-            let mut actions: Vec<ShownAction> =
-                answers.into_iter().flat_map(|found| found.answer).collect();
+            let actions = answers.into_iter().flat_map(|found| {
+                let partition = view.journals.named(found.partition);
+                found.answer.into_iter().map(move |shown| ShownAction { partition, ..shown })
+            });
+            let mut actions: Vec<_> = actions.collect();
             actions.sort_by_key(|shown| std::cmp::Reverse(shown.action.time));
             view.page("Actions", PATH, &content(&actions))
         },
@@ -68,7 +73,7 @@ fn shown_action(index: &IndexReader, action: ListedAction) -> Result<ShownAction
     };
     let holds = message.as_ref().map(|found| index.holds(&found.message)).transpose()?;
     let waited_us = holds.and_then(|holds| holds.last().and_then(|hold| hold.waited_us));
-    Ok(ShownAction { action, proof, message, waited_us })
+    Ok(ShownAction { partition: None, action, proof, message, waited_us })
 }
 
 fn content(actions: &[ShownAction]) -> Markup {
@@ -116,7 +121,7 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
             @if let Some(id) = &action.thread { a href=(thread::path(id)) { (inline(id)) } }
         },
         wrapped(action.reason.as_deref().unwrap_or_default()),
-        record_entry::link(action.position),
+        record_entry::link_in(shown.partition, action.position),
     ]
 }
 
@@ -175,7 +180,7 @@ mod tests {
             details: None,
         };
         let proof = ActionProof::unsigned(None);
-        let shown = ShownAction { action, proof, message: None, waited_us: None };
+        let shown = ShownAction { partition: None, action, proof, message: None, waited_us: None };
         let cells = row(&shown).into_iter().map(Markup::into_string).collect::<Vec<_>>();
         assert!(cells.join(" ").contains("eve (unproved, on box)"), "{cells:?}");
     }

@@ -29,7 +29,7 @@ const FIELDS: [(&str, &str); 3] =
 /// looks for the moments in the URL only in the journal of this partition. A moment is the number
 /// of a record or the id of a thread. Each journal numbers its own records, so several journals may
 /// contain the same moment.
-const PARTITION: &str = "partition";
+pub(super) const PARTITION: &str = "partition";
 
 /// Returns the path of the page with the whole config that was in force at `moment`: at the record
 /// with this number, or when the thread with this id was opened.
@@ -40,6 +40,8 @@ pub(super) fn path(moment: &str) -> String {
 /// The configs that one journal contributes to the page.
 struct FoundConfigs {
     partition: u32,
+    /// Whether the URL selects this partition, or none.
+    is_selected: bool,
     /// The newest starts and reloads of the pump, newest first.
     boots: Vec<BootConfig>,
     /// The config at the moment in the URL, if this journal contains that moment.
@@ -63,8 +65,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
         if let Some(selected) = query.get(PARTITION)
             && found.iter().all(|found| found.partition.to_string() != selected)
         {
-            let text = format!("There is no partition `{selected}` here.");
-            return view.failed(StatusCode::NOT_FOUND, "No such partition", &text);
+            return no_partition(view, selected);
         }
         let compared = compare(&found);
         let missing = missing(&query, &found, &compared);
@@ -76,6 +77,20 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
         }
     })
     .await
+}
+
+/// Draws the page for a partition of which this host has no journal.
+pub(super) fn no_partition(view: &ViewState, selected: &str) -> Response {
+    let missing = &view.present.copies().missing;
+    if missing.iter().any(|partition| partition.to_string() == selected) {
+        let text = format!(
+            "This host has no copy of partition {selected}: a host that pumps it, or stands by for \
+             it, has one."
+        );
+        return view.failed(StatusCode::SERVICE_UNAVAILABLE, "No copy of this partition", &text);
+    }
+    let text = format!("There is no partition `{selected}` here.");
+    view.failed(StatusCode::NOT_FOUND, "No such partition", &text)
 }
 
 fn find(
@@ -100,7 +115,7 @@ fn find(
     let before = boot("before")?.map(compared);
     let after = boot("after")?.map(compared);
     let boots = history.boots.iter().rev().take(limits::WEB_PAGE_ROWS).cloned().collect();
-    Ok(FoundConfigs { partition, boots, whole, before, after })
+    Ok(FoundConfigs { partition, is_selected, boots, whole, before, after })
 }
 
 /// Why the page lacks configs that its URL selects.
@@ -237,7 +252,9 @@ fn content(
         @if room.omitted() > 0 {
             p.problem { "The page is full; " code { "organism config" } " shows all of it." }
         }
-        @for found in found { (boots(found, named(found.partition))) }
+        @for found in found.iter().filter(|found| found.is_selected) {
+            (boots(found, named(found.partition)))
+        }
     }
 }
 

@@ -60,6 +60,18 @@ impl ViewedJournals {
         self.data.clone()
     }
 
+    /// Returns the numbers of the partitions with a journal on this host; an empty list if the
+    /// organism has no partitions.
+    pub fn partitions(&self) -> Vec<u32> {
+        partitions_in(&self.data).into_iter().filter_map(|(partition, _)| partition).collect()
+    }
+
+    /// Returns `partition` for a text or a link that names a record or a thread of it. Returns `None`
+    /// if the organism has no partitions.
+    pub fn named(&self, partition: u32) -> Option<u32> {
+        Some(partition).filter(|partition| self.partitions().contains(partition))
+    }
+
     /// Queries the index of each journal, and passes all results to `draw`. `query` gets the number
     /// of the journal's partition; 0 if the organism has no partitions.
     ///

@@ -527,10 +527,24 @@ impl ViewState {
     /// result of `find`; `None` if no index has a result.
     async fn respond_found<T: Send + 'static>(
         self: Arc<Self>,
+        find: impl FnMut(&mut IndexReader) -> Result<Option<T>, index::Error> + Send + 'static,
+        draw: impl FnOnce(&Self, Option<T>) -> Response + Send + 'static,
+    ) -> Response {
+        self.respond_found_in(None, find, draw).await
+    }
+
+    /// Looks for something and draws the page, as [`Self::respond_found`] does. If `selected` is
+    /// given, looks only in the journal of this partition.
+    async fn respond_found_in<T: Send + 'static>(
+        self: Arc<Self>,
+        selected: Option<u32>,
         mut find: impl FnMut(&mut IndexReader) -> Result<Option<T>, index::Error> + Send + 'static,
         draw: impl FnOnce(&Self, Option<T>) -> Response + Send + 'static,
     ) -> Response {
-        let query = move |_, index: &mut IndexReader| find(index);
+        let query = move |partition, index: &mut IndexReader| {
+            let is_selected = selected.is_none_or(|selected| selected == partition);
+            if is_selected { find(index) } else { Ok(None) }
+        };
         self.respond(query, move |view, answers| {
             draw(view, answers.into_iter().find_map(|found| found.answer))
         })

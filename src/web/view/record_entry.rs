@@ -9,7 +9,8 @@ use maud::{Markup, html};
 
 use super::layout::{grouped, inline, moment, shown, table};
 use super::payload_text::Excerpt;
-use super::{ViewState, message, prompt, thread, turn_text};
+use super::url_query::UrlQuery;
+use super::{ViewState, config, message, prompt, thread, turn_text};
 use crate::audit::{RefusalView, TurnText, turn_text as read_turn};
 use crate::envelope::Message;
 use crate::ids::{MessageId, Position};
@@ -29,6 +30,22 @@ pub(super) fn link(position: Position) -> Markup {
     html! { a href=(path(position)) { "record " (position) } }
 }
 
+/// Returns the path of the page of a record in one partition; `None` without partitions.
+pub(super) fn path_in(partition: Option<u32>, position: Position) -> String {
+    let partition = partition.map(|partition| partition.to_string());
+    UrlQuery::default().with(config::PARTITION, partition.as_deref()).link(&path(position))
+}
+
+/// Draws a link to a record of one partition; `None` without partitions.
+pub(super) fn link_in(partition: Option<u32>, position: Position) -> Markup {
+    html! {
+        a href=(path_in(partition, position)) {
+            "record " (position)
+            @if let Some(partition) = partition { " of partition " (partition) }
+        }
+    }
+}
+
 /// A record that the page shows, and the turn of a model in this record, if there is one.
 struct FoundRecord {
     sealed: HashedRecord,
@@ -40,10 +57,26 @@ struct FoundRecord {
     is_last: bool,
 }
 
-pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(text): Path<String>) -> Response {
+pub(super) async fn show(
+    State(view): State<Arc<ViewState>>,
+    Path(text): Path<String>,
+    query: UrlQuery,
+) -> Response {
     let Ok(position) = text.parse().map(Position) else { return missing(&view, &text) };
-    let find = move |_, index: &mut IndexReader| find(index, position);
+    let selected = match thread::selected_partition(&query) {
+        Ok(selected) => selected,
+        Err(problem) => return view.failed(StatusCode::BAD_REQUEST, "No such page", &problem),
+    };
+    let find = move |partition, index: &mut IndexReader| {
+        let is_selected = selected.is_none_or(|selected| selected == partition);
+        if is_selected { find(index, position) } else { Ok(None) }
+    };
     view.respond(find, move |view, answers| {
+        if let Some(selected) = selected
+            && answers.iter().all(|found| found.partition != selected)
+        {
+            return config::no_partition(view, &selected.to_string());
+        }
         let found: Vec<_> = answers
             .into_iter()
             .filter_map(|found| Some((found.partition, found.answer?)))
@@ -51,7 +84,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(text): Path<St
         if found.is_empty() {
             return missing(view, &text);
         }
-        view.page(&format!("Record {position}"), "/record", &content(position, &found))
+        let content = content(view, position, selected, &found);
+        view.page(&format!("Record {position}"), "/record", &content)
     })
     .await
 }
@@ -73,18 +107,28 @@ fn find(index: &IndexReader, position: Position) -> Result<Option<FoundRecord>, 
 
 /// Draws, for each journal, the record at `position`. Every partition has its own journal, so
 /// several records may have this position.
-fn content(position: Position, found: &[(u32, FoundRecord)]) -> Markup {
+fn content(
+    view: &ViewState,
+    position: Position,
+    selected: Option<u32>,
+    found: &[(u32, FoundRecord)],
+) -> Markup {
     let before = Position(position.0.saturating_sub(1));
     html! {
-        h1 { "Record " (position) }
+        h1 {
+            "Record " (position)
+            @if let Some(partition) = selected { " of partition " (partition) }
+        }
         @for (partition, record) in found {
-            @if found.len() > 1 { h2 { "Partition " (partition) } }
+            @if let Some(partition) = view.journals.named(*partition).filter(|_| selected.is_none()) {
+                h2 { a href=(path_in(Some(partition), position)) { "Partition " (partition) } }
+            }
             (self::record(record))
         }
         nav.pages aria-label="Records before and after" {
-            @if before.0 > 0 { a rel="prev" href=(path(before)) { "Record " (before) } }
+            @if before.0 > 0 { a rel="prev" href=(path_in(selected, before)) { "Record " (before) } }
             @if found.iter().any(|(_, record)| !record.is_last) {
-                a rel="next" href=(path(Position(position.0.saturating_add(1)))) {
+                a rel="next" href=(path_in(selected, Position(position.0.saturating_add(1)))) {
                 "Record " (position.0.saturating_add(1))
             }
             }

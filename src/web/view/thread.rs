@@ -16,7 +16,7 @@ use super::live;
 use super::payload_text::PageRoom;
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use super::{ViewState, sequence, timeline_chart};
+use super::{ViewState, config, sequence, timeline_chart};
 use crate::audit::{ThreadPage, thread_page};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, CallWork, IndexReader};
@@ -34,6 +34,7 @@ struct PageRequest {
     at: Option<Position>,
     limit: usize,
     view: ThreadView,
+    partition: Option<u32>,
 }
 
 impl PageRequest {
@@ -58,7 +59,8 @@ impl PageRequest {
         if at.is_some() && view == ThreadView::Timeline {
             return Err("the timeline shows a thread as it is now; leave `at` out".to_owned());
         }
-        Ok(Self { from_seq, at, limit, view })
+        let partition = selected_partition(query)?;
+        Ok(Self { from_seq, at, limit, view, partition })
     }
 }
 
@@ -89,8 +91,9 @@ pub(super) async fn show(
     };
 
     let shown_view = request.view;
+    let partition = request.partition;
     let find = move |index: &mut IndexReader| find(index, &thread, &request);
-    view.respond_found(find, move |view, found| match found {
+    view.respond_found_in(partition, find, move |view, found| match found {
         Some(Ok(found)) => view.page(&id, "/threads", &content(view, &query, &found, shown_view)),
         Some(Err(LaterRecord { at, last })) => {
             let text = format!("Record {at} does not exist yet; the last is {last}.");
@@ -112,7 +115,7 @@ fn find(
     thread: &ThreadId,
     request: &PageRequest,
 ) -> Result<Option<Result<FoundPage, LaterRecord>>, index::Error> {
-    let PageRequest { from_seq, at, limit, view } = request;
+    let PageRequest { from_seq, at, limit, view, .. } = request;
     let page = match at {
         Some(at) => past_page(index, thread, *at, *from_seq, *limit)?,
         None => thread_page(index, thread, *from_seq, *limit)?,
@@ -152,6 +155,42 @@ pub(super) fn path(thread: &str) -> String {
     format!("/threads/{thread}")
 }
 
+/// Returns the path of the page of a thread of this id in one partition. Only `sess-organism` is a
+/// thread of several partitions.
+pub(super) fn path_in(partition: Option<u32>, thread: &str) -> String {
+    let partition = partition.map(|partition| partition.to_string());
+    UrlQuery::default().with(config::PARTITION, partition.as_deref()).link(&path(thread))
+}
+
+/// Reads from a URL the partition whose thread a page shows; `None` if the URL names no partition.
+/// The page then shows the thread of the first partition that has it.
+pub(super) fn selected_partition(query: &UrlQuery) -> Result<Option<u32>, String> {
+    let Some(text) = query.get(config::PARTITION) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| format!("`{text}` is no number of a partition"))
+}
+
+/// Draws links to the threads `sess-organism` of all partitions on this host. `path` is the page of
+/// the thread without a query. Draws nothing on the page of any other thread, or if there is only
+/// one partition.
+pub(super) fn partition_links(view: &ViewState, query: &UrlQuery, id: &str, path: &str) -> Markup {
+    let journals = if id == ThreadId::ORGANISM { view.journals.partitions() } else { Vec::new() };
+    let shown = query.get(config::PARTITION).map(str::to_owned);
+    let shown = shown.or_else(|| journals.first().map(u32::to_string));
+    html! {
+        @if journals.len() > 1 {
+            nav.views aria-label="Partitions" {
+                @for partition in journals.iter().map(u32::to_string) {
+                    @let own = UrlQuery::default().with(config::PARTITION, Some(&partition));
+                    a href=(own.link(path))
+                        aria-current=[(shown.as_ref() == Some(&partition)).then_some("page")] {
+                        "Partition " (partition)
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Draws a view of the messages. The page's script replaces the whole view when new messages
 /// arrive.
 fn drawing(view: &Markup) -> Markup {
@@ -175,17 +214,20 @@ fn content(
         ThreadView::Timeline => drawing(&timeline_chart::chart(page, work)),
     };
     let id = timeline.thread.as_str();
-    let mut others = vec![("Tree", super::thread_tree::path(id))];
+    let selected = UrlQuery::default().with(config::PARTITION, query.get(config::PARTITION));
+    let now = selected.link(&path(id));
+    let mut others = vec![("Tree", selected.link(&super::thread_tree::path(id)))];
     if header.has_run {
         others.push(("Goals", super::goal_graph::path(id)));
     }
     let own = query.link(&path(id));
     html! {
         (header.draw(view))
+        (partition_links(view, query, id, &path(id)))
         @if let Some(at) = query.get("at") {
             p.note {
                 "As it was after record " (inline(at)) ". "
-                a href=(path(timeline.thread.as_str())) { "As it is now" }
+                a href=(now) { "As it is now" }
             }
         } @else {
             (live::line(&format!("/live{}", path(timeline.thread.as_str())), &own))

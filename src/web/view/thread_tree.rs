@@ -135,6 +135,10 @@ pub(super) async fn show(
         }
     };
 
+    let partition = match thread::selected_partition(&query) {
+        Ok(partition) => partition,
+        Err(problem) => return view.failed(StatusCode::BAD_REQUEST, "No such page", &problem),
+    };
     let open = OpenBranches::read(&query);
     let find = move |index: &mut IndexReader| {
         let Some(branch) = index.branch(&thread)? else { return Ok(None) };
@@ -145,10 +149,11 @@ pub(super) async fn show(
         let header = ThreadHeader::find(index, &thread)?;
         Ok(header.map(|header| (header, rows)))
     };
-    view.respond_found(find, move |view, found| match found {
+    view.respond_found_in(partition, find, move |view, found| match found {
         Some((header, rows)) => {
             let content = content(&query, &id, skip, &rows, &header);
-            let page = html! { (header.draw(view)) (content) };
+            let partitions = thread::partition_links(view, &query, &id, &path(&id));
+            let page = html! { (header.draw(view)) (partitions) (content) };
             view.page(&id, "/threads", &page)
         }
         None => thread::missing(view, &id),

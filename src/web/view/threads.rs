@@ -18,7 +18,8 @@ use super::thread_status;
 use super::url_query::UrlQuery;
 use crate::audit::{PageCursor, PagedTree, ThreadPhase, TreePage, is_open_phase, past_time};
 use crate::envelope::Money;
-use crate::index::{IndexReader, ListedTree, TreeFilter, check_words};
+use crate::ids::ThreadId;
+use crate::index::{IndexReader, TreeFilter, check_words};
 use crate::limits;
 use crate::thread::PauseTarget;
 
@@ -67,14 +68,25 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
         // The frame of the page states the pause of everything.
         let pauses = pauses.into_iter().filter(|pause| pause.target != PauseTarget::All);
         notes.extend(pauses.map(pauses::describe));
+        let is_divided = answers.len() > 1;
         let answers = answers.into_iter().map(|found| (found.partition, found.answer));
         let (list, lane): (Vec<_>, Vec<_>) =
             answers.map(|(n, (list, lane, ..))| ((n, list), (n, lane))).unzip();
         let list = TreePage::merge(list, cursor, limit);
         let lane = TreePage::merge(lane, PageCursor::default(), LANE_ROWS);
-        view.page("Threads", PATH, &content(&query, &list, &lane, &notes, &verdict))
+        let lists = ThreadLists { list, lane, is_divided };
+        view.page("Threads", PATH, &content(&query, &lists, &notes, &verdict))
     })
     .await
+}
+
+/// The lists of threads on the page.
+struct ThreadLists {
+    list: TreePage,
+    /// The first threads that wait for a person.
+    lane: TreePage,
+    /// Whether the lists come from the journals of several partitions.
+    is_divided: bool,
 }
 
 /// Maximum number of rows in the list of threads that wait for a person. On the page, this list is
@@ -145,29 +157,24 @@ pub(super) fn draw_notes(notes: &[String]) -> Markup {
     }
 }
 
-fn content(
-    query: &UrlQuery,
-    list: &TreePage,
-    lane: &TreePage,
-    notes: &[String],
-    verdict: &Markup,
-) -> Markup {
+fn content(query: &UrlQuery, lists: &ThreadLists, notes: &[String], verdict: &Markup) -> Markup {
     html! {
         h1 { "Threads" }
         (form(query))
         (draw_notes(notes))
         (live::line("/live/threads", &query.link(PATH)))
-        div #live-rows { (rows(query, list, lane)) }
+        div #live-rows { (rows(query, lists)) }
         (verdict)
     }
 }
 
-fn rows(query: &UrlQuery, list: &TreePage, lane: &TreePage) -> Markup {
+fn rows(query: &UrlQuery, lists: &ThreadLists) -> Markup {
+    let ThreadLists { list, lane, is_divided } = lists;
     html! {
         @if !lane.trees.is_empty() {
             section.needs-you aria-labelledby="needs-you" {
                 h2 #needs-you { "Needs you" }
-                (table(&lane.trees, "Threads that wait for a person"))
+                (table(&lane.trees, *is_divided, "Threads that wait for a person"))
                 @if lane.has_more {
                     p.pages {
                         a href=(query.with("needs_you", Some("on")).link(PATH)) {
@@ -189,7 +196,7 @@ fn rows(query: &UrlQuery, list: &TreePage, lane: &TreePage) -> Markup {
                 }
             }
         } @else {
-            (table(&list.trees, "Threads, newest first"))
+            (table(&list.trees, *is_divided, "Threads, newest first"))
         }
         (pages(query, list))
     }
@@ -253,7 +260,7 @@ fn checkbox(query: &UrlQuery, name: &str, label: &str) -> Markup {
     }
 }
 
-fn table(trees: &[PagedTree], caption: &str) -> Markup {
+fn table(trees: &[PagedTree], is_divided: bool, caption: &str) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {
             table.threads.cards {
@@ -273,21 +280,26 @@ fn table(trees: &[PagedTree], caption: &str) -> Markup {
                     }
                 }
                 tbody {
-                    @for paged in trees { (row(&paged.tree)) }
+                    @for paged in trees { (row(paged, is_divided)) }
                 }
             }
         }
     }
 }
 
-fn row(tree: &ListedTree) -> Markup {
+fn row(paged: &PagedTree, is_divided: bool) -> Markup {
+    let tree = &paged.tree;
+    // Each partition has a thread of this id.
+    let partition = (is_divided && tree.thread == ThreadId::ORGANISM).then_some(paged.partition);
+    let path = super::thread::path_in(partition, &tree.thread);
     let open = tree.messages.saturating_sub(tree.settled);
     let tokens = tree.tokens_in + tree.tokens_out + tree.tokens_charged;
     let cost = if tree.cost.is_zero() { String::new() } else { tree.costs.to_string() };
     html! {
         tr {
             th scope="row" {
-                a data-entry href=(super::thread::path(&tree.thread)) { (inline(&tree.thread)) }
+                a data-entry href=(path) { (inline(&tree.thread)) }
+                @if let Some(partition) = partition { ", partition " (partition) }
             }
             td data-label="Status" {
                 (thread_status::of_tree(tree))

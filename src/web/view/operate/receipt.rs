@@ -20,6 +20,8 @@ use crate::thread::{Decision, DecisionOrigin, Fact, Input, PauseAction, PauseTar
 
 /// The data from one journal for the receipt of an action.
 struct FoundReceipt {
+    /// Partition of the journal; `None` without partitions.
+    partition: Option<u32>,
     record: Option<Record>,
     concerned: Option<MessageWithPayload>,
     next: Option<(WaitingMessage, Option<MessageWithPayload>)>,
@@ -34,7 +36,11 @@ pub(super) async fn draw(context: &ActionContext, request: ServiceRequest) -> Ma
     let find = move |_, index: &mut IndexReader| find(index, &request);
     let view = Arc::clone(&context.view);
     let drawn = context.view.journals.query(find, move |answers| {
-        let found: Vec<_> = answers.into_iter().map(|found| found.answer).collect();
+        let found = answers.into_iter().map(|found| {
+            let partition = view.journals.named(found.partition);
+            FoundReceipt { partition, ..found.answer }
+        });
+        let found: Vec<_> = found.collect();
         // The frame of the page counts these calls, too.
         view.present.set_waiting(found.iter().map(|found| found.left).sum());
         receipt(&found, &person)
@@ -56,8 +62,12 @@ pub(super) async fn draw_several(context: &ActionContext, requests: Vec<ServiceR
         });
         records.collect::<Result<Vec<_>, _>>()
     };
+    let view = Arc::clone(&context.view);
     let drawn = context.view.journals.query(find, move |answers| {
-        let records = answers.into_iter().flat_map(|found| found.answer).flatten();
+        let records = answers.into_iter().flat_map(|found| {
+            let partition = view.journals.named(found.partition);
+            found.answer.into_iter().flatten().map(move |record| (partition, record))
+        });
         let records: Vec<_> = records.take(limits::WEB_RECEIPT_LINKS).collect();
         receipt_of_several(&records, all)
     });
@@ -101,18 +111,18 @@ fn retry_record(
 /// Draws one receipt for several requests. `records` contains at most one record for each request,
 /// and `all` is the number of requests. If `records` lacks the records of some requests, the
 /// receipt states the number of these requests.
-fn receipt_of_several(records: &[Record], all: usize) -> Markup {
+fn receipt_of_several(records: &[(Option<u32>, Record)], all: usize) -> Markup {
     let left = all.saturating_sub(records.len()) as u64;
     html! {
-        @if let Some(first) = records.first() {
+        @if let Some((_, first)) = records.first() {
             h2 { "Receipt" }
             dl.facts.long.receipt {
                 div {
                     dt { "Records" }
                     dd {
-                        @for (at, record) in records.iter().enumerate() {
+                        @for (at, (partition, record)) in records.iter().enumerate() {
                             @if at > 0 { ", " }
-                            (record_entry::link(record.position))
+                            (record_entry::link_in(*partition, record.position))
                         }
                         @if left > 0 { ", and " (count(left, "more record")) }
                     }
@@ -146,7 +156,14 @@ fn find(index: &IndexReader, request: &ServiceRequest) -> Result<FoundReceipt, i
     };
 
     let record = newest_record(index, request)?;
-    Ok(FoundReceipt { record, concerned, next, left: all.saturating_sub(is_listed.into()) })
+    let partition = None;
+    Ok(FoundReceipt {
+        partition,
+        record,
+        concerned,
+        next,
+        left: all.saturating_sub(is_listed.into()),
+    })
 }
 
 /// Returns the message that an action decides about or retries; `None` for any other action.
@@ -256,14 +273,16 @@ fn receipt(found: &[FoundReceipt], person: &ListenerName) -> Markup {
     let next = found.iter().filter_map(|found| found.next.as_ref());
     let next = next.min_by_key(|(call, _)| (call.since, call.message));
     let concerned = found.iter().find_map(|found| found.concerned.as_ref());
-    let record = found.iter().filter_map(|found| found.record.as_ref());
-    let record = record.max_by_key(|record| record.time);
+    let record = found.iter().filter_map(|found| Some((found.partition, found.record.as_ref()?)));
+    let record = record.max_by_key(|(_, record)| record.time);
     html! {
         h2 { "Receipt" }
         dl.facts.long.receipt {
             @if let Some(concerned) = concerned { (concerned_facts(concerned)) }
             @match record {
-                Some(record) => (record_facts(record, concerned.is_none())),
+                Some((partition, record)) => {
+                    (record_facts(partition, record, concerned.is_none()))
+                },
                 None => {
                     div { dt { "Person" } dd { (inline(person.as_str())) } }
                     div {
@@ -309,7 +328,7 @@ fn concerned_facts(concerned: &MessageWithPayload) -> Markup {
     }
 }
 
-fn record_facts(record: &Record, needs_thread: bool) -> Markup {
+fn record_facts(partition: Option<u32>, record: &Record, needs_thread: bool) -> Markup {
     html! {
         @if let Some(id) = concerned_thread(record).filter(|_| needs_thread) {
             div {
@@ -317,7 +336,7 @@ fn record_facts(record: &Record, needs_thread: bool) -> Markup {
                 dd { a href=(thread::path(id.as_str())) { (inline(id.as_str())) } }
             }
         }
-        div { dt { "Record" } dd { (record_entry::link(record.position)) } }
+        div { dt { "Record" } dd { (record_entry::link_in(partition, record.position)) } }
         (person_facts(record))
     }
 }

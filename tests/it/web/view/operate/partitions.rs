@@ -1,7 +1,10 @@
 //! The kill switch over several partitions is sent to the pump of each partition. The page names
 //! each pump that cannot be reached.
 
+use std::time::Instant;
+
 use organism::ids::ThreadId;
+use organism::limits;
 use organism::thread::OperatorPublicKey;
 use serde_json::{Value as Json, json};
 
@@ -45,16 +48,23 @@ fn held_house(server: &Server, more: &str) -> House {
     House::settled(&format!("{config}\n[nats]\nurl = \"{}\"\n{more}", server.address()))
 }
 
-/// Opens a held call in the last partition. Returns the path of the page that approves it.
-fn approval_in_last(house: &House) -> String {
+/// Returns an id of a thread of this partition.
+fn thread_in(partition: u32) -> String {
     let mut threads = (0..).map(|n: u32| format!("sess-part{n:06}"));
-    let is_in_last = |id: &String| ThreadId::parse(id).unwrap().partition(2) == 1;
-    let thread = threads.find(is_in_last).unwrap();
+    threads.find(|id| ThreadId::parse(id).unwrap().partition(2) == partition).unwrap()
+}
+
+/// Opens a held call in the last partition. Returns its id and the hash of its payload.
+fn held_in_last(house: &House) -> [String; 2] {
+    let thread = thread_in(1);
     let sent = house.send_text(&numbered("ping", "1"), &["--new", &thread, "--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
     let held = house.organism(&["approvals", "--json"]).json().pop().unwrap();
-    let message = held["message"].as_str().unwrap();
-    let hash = held["sha256"].as_str().unwrap();
+    ["message", "sha256"].map(|name| held[name].as_str().unwrap().to_owned())
+}
+
+/// Returns the path of the page that approves a held call.
+fn approval_of([message, hash]: &[String; 2]) -> String {
     format!("/operate/approve?message={message}&hash={hash}")
 }
 
@@ -74,6 +84,14 @@ fn the_kill_switch_names_the_partition_that_did_not_pause() {
     assert_eq!(done.status, 200, "{}", text_of(&done.body));
     let text = text_of(&done.body);
     assert_eq!(text.matches("It is paused. 0 calls are cancelled").count(), 3);
+    for partition in [0, 1] {
+        let mut links = done.body.split("href=\"").map(|link| link.split('"').next().unwrap());
+        let own = format!("?partition={partition}");
+        let link = links.find(|link| link.starts_with("/records/") && link.ends_with(&own));
+        let record = view.get(link.unwrap()).body;
+        assert_eq!(record.matches("The record as JSON").count(), 1, "{record}");
+    }
+    assert!(text_of(&view.page("/actions")).contains(" of partition 1"));
     for part in ["Receipt", "record ", "Proofunsigned", "Notestop"] {
         assert!(text.contains(part), "{part} in {text}");
     }
@@ -99,6 +117,9 @@ fn the_kill_switch_names_the_partition_that_did_not_pause() {
     });
     assert!(paused.contains("Not paused: partition 0."), "{paused}");
     assert!(view.page("/operate").contains(PAUSE), "the other partition can be paused");
+    let listed = house.organism(&["threads"]);
+    let note = "by operator: all, in 1 of 2 partitions";
+    assert!(listed.err.contains(note), "{listed:?}");
     let again = text_of(&view.page("/operate/pause?verb=pause&target=all"));
     assert!(again.contains("Paused in part"), "{again}");
     let paused = house.organism(&["pause", "all", "--json"]);
@@ -134,7 +155,7 @@ fn each_partition_gets_a_signature_of_its_own() {
     let (_, _, resumed) = confirm(RESUME);
     assert_eq!(resumed.status, 200, "{}", text_of(&resumed.body));
 
-    let approve = approval_in_last(&house);
+    let approve = approval_of(&held_in_last(&house));
     let [first, second] = [view.page(&approve), view.page(&approve)];
     for (page, status) in [(first, 200), (second, 409)] {
         let (signatures, answer) = confirm_page(&page);
@@ -162,10 +183,16 @@ fn a_call_is_decided_while_a_lower_partition_has_no_pump() {
     // Afterwards, this host has a journal of each partition.
     assert_eq!(run(&house, "0,1").stop(), Some(0));
     let running = run(&house, "1");
-    let approve = approval_in_last(&house);
+    let held = held_in_last(&house);
+
+    // The command does not wait for the pump that is missing, because another one has the call.
+    let begun = Instant::now();
+    let wrong = house.organism(&["approve", &held[0], "--hash", &"0".repeat(64)]);
+    assert_eq!(wrong.code, Some(65), "{wrong:?}");
+    assert!(begun.elapsed() < limits::PARTITION_TIMEOUT, "{:?}", begun.elapsed());
 
     let view = operating(&house);
-    let done = view.confirm(&approve, &[]);
+    let done = view.confirm(&approval_of(&held), &[]);
     assert_eq!(done.status, 200, "{}", text_of(&done.body));
     assert!(text_of(&done.body).contains("Done."), "{}", done.body);
 
@@ -180,4 +207,78 @@ fn a_call_is_decided_while_a_lower_partition_has_no_pump() {
     assert!(!text.contains("nothing moves"), "{text}");
     let missing = text_of(&view.get("/threads/sess-unknown1").body);
     assert!(missing.contains("Organisms on other hosts may have recorded it"), "{missing}");
+}
+
+/// A host that does not follow a partition, or has no copy of it, denies nothing that may be there.
+#[test]
+fn a_host_denies_nothing_that_may_be_in_records_that_it_lacks() {
+    let server = Server::start();
+    let house = held_house(&server, "");
+    assert_eq!(run(&house, "0,1").stop(), Some(0));
+    let running = run(&house, "1");
+    let [elsewhere, here] = [0, 1].map(thread_in);
+
+    let refused = |args: &[&str], code: i32, text: &str| {
+        let output = house.organism(args);
+        assert_eq!(output.code, Some(code), "{args:?}: {output:?}");
+        assert!(output.err.contains(text), "{args:?}: {output:?}");
+    };
+    let old = "no organism on this host follows its stream, and the copy here ends with record ";
+    let message = "0192f4a8-7c3d-7a5e-8f21-1d2c3b4a5e6f";
+    refused(&["thread", &elsewhere], 69, old);
+    refused(&["search", "--thread", &elsewhere], 69, old);
+    refused(&["thread", &here], 2, "is on record; ");
+    refused(&["message", message], 69, "among the later records of a copy that no organism");
+    let own = house.organism(&["thread", "sess-organism"]);
+    for partition in ["partition 0\n", "partition 1\n"] {
+        assert!(own.out.contains(partition), "{own:?}");
+    }
+    refused(&["threads"], 0, "later records are missing from this answer: they end with record ");
+
+    let view = operating(&house);
+    let denied = |path: &str, status: u16, text: &str| {
+        let answer = view.get(path);
+        assert_eq!(answer.status, status, "{path}: {}", text_of(&answer.body));
+        assert!(text_of(&answer.body).contains(text), "{path}: {}", text_of(&answer.body));
+    };
+    let message = format!("/messages/{message}");
+    for missing in [format!("/threads/{elsewhere}"), message.clone()] {
+        denied(
+            &missing,
+            503,
+            "Organisms on other hosts may have recorded it: this host has a copy",
+        );
+    }
+    denied(&format!("/threads/{here}"), 404, "is on record.");
+    denied("/threads", 200, "No organism on this host follows partition 0: the pages show");
+    denied("/waiting", 200, "as far as this host knows: it lacks records.");
+    denied(&format!("/waiting?call={}", &message[10..]), 200, "does not know whether this call");
+    denied(KILL, 200, "All calls at which a listener is at work will be cancelled.");
+    denied("/operate", 200, "How much work is open is not known");
+
+    // Each partition has a thread of the organism itself.
+    let listed = view.page("/threads?organism=on");
+    for partition in [0, 1] {
+        let own = format!("/threads/sess-organism?partition={partition}");
+        assert!(listed.contains(&format!("href=\"{own}\"")), "{own}: {listed}");
+        let page = view.page(&own);
+        assert!(page.contains(&format!("\"{own}\" aria-current=\"page\"")), "{own}: {page}");
+        assert!(page.contains(&format!("/tree?partition={partition}")), "{own}: {page}");
+    }
+    let starts = |partition: u32| {
+        let page = view.page(&format!("/threads/sess-organism?partition={partition}"));
+        page.matches(">boot<").count()
+    };
+    assert_ne!(starts(0), starts(1));
+    assert_eq!(view.get("/threads/sess-organism?partition=7").status, 404);
+
+    std::fs::remove_dir_all(house.data().join("p0")).unwrap();
+    refused(&["sql", "select 1", "--partition", "0"], 69, "partition 0: this host ");
+    until("the view notices the missing copy", || {
+        let page = text_of(&view.page("/threads"));
+        page.contains("This host has no copy of partition 0: the pages lack its").then_some(())
+    });
+    denied(&message, 503, "in a partition of which this host has no copy");
+    denied("/config?partition=0", 503, "This host has no copy of partition 0");
+    assert_eq!(running.stop(), Some(0));
 }
