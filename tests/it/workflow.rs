@@ -953,7 +953,7 @@ fn the_command_shows_a_workflow_and_runs_it_dry() {
             vec!["run", "essay", "--dry-run", "--input", "tpic=x"],
             "the workflow has no input `tpic`; it has topic, readers, words",
         ),
-        (vec!["run", "essay", "--dry-run", "--input", "topic"], "write NAME=VALUE"),
+        (vec!["run", "essay", "--dry-run", "--input", "topic"], "write `--input topic=VALUE`"),
     ] {
         let refused = organism(directory.path(), &arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
