@@ -20,8 +20,8 @@ pub(super) struct PumpClock {
     standstill: Standstill,
     /// Whether the clock is frozen. Only [`PumpClock::skip_to`] advances a frozen clock.
     is_frozen: bool,
-    /// Whether the last call of [`PumpClock::begin_lead`] found this clock ahead of the system's.
-    is_ahead: bool,
+    /// Lead of this clock over the system's that [`PumpClock::begin_lead`] has last returned.
+    logged_lead: Duration,
 }
 
 /// Readings of all clocks at one moment.
@@ -46,7 +46,13 @@ impl PumpClock {
         let reading = ClockReading::now();
         let standstill = Standstill::default();
         let pulse = StandstillDetector::start(reading.awake);
-        Self { set: (start, reading), pulse, standstill, is_frozen: false, is_ahead: false }
+        Self {
+            set: (start, reading),
+            pulse,
+            standstill,
+            is_frozen: false,
+            logged_lead: Duration::ZERO,
+        }
     }
 
     /// Freezes this clock: from now on, only [`PumpClock::skip_to`] advances it.
@@ -99,13 +105,18 @@ impl PumpClock {
         (is_behind && !self.is_frozen).then_some(system)
     }
 
-    /// Returns the system's time as [`PumpClock::system_time_if_behind`] does, but only once each
-    /// time this clock gets ahead of it.
+    /// Returns the system's time as [`PumpClock::system_time_if_behind`] does, but only once for each
+    /// lead of this clock. A lead is another one if it differs by at least
+    /// [`limits::CLOCK_DIFFERENCE_MIN`], because the system's clock was set once more.
     pub fn begin_lead(&mut self, now: Time) -> Option<Time> {
-        let was_ahead = self.is_ahead;
         let system = self.system_time_if_behind(now);
-        self.is_ahead = system.is_some();
-        system.filter(|_| !was_ahead)
+        let lead = system.map(|system| now.since(system)).unwrap_or_default();
+        if lead.abs_diff(self.logged_lead) < limits::CLOCK_DIFFERENCE_MIN {
+            return None;
+        }
+
+        self.logged_lead = lead;
+        system
     }
 
     fn at(&mut self, system: Time, now: ClockReading) -> Time {
@@ -166,7 +177,8 @@ mod tests {
         let pulse = StandstillDetector::start(start.awake);
         let standstill = Standstill::default();
         let set = (noon(), start);
-        let clock = PumpClock { set, pulse, standstill, is_frozen: false, is_ahead: false };
+        let clock =
+            PumpClock { set, pulse, standstill, is_frozen: false, logged_lead: Duration::ZERO };
         let at = move |clock: &mut PumpClock, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
             clock.at(system, ClockReading { awake, since_boot: start.since_boot + up })
@@ -247,6 +259,7 @@ mod tests {
         assert!(system.plus(HOUR) >= now, "{system} and {now}");
         assert!(clock.begin_lead(now).is_some());
         assert_eq!(clock.begin_lead(now), None, "once");
+        assert!(clock.begin_lead(now.plus(HOUR)).is_some(), "another lead");
         assert_eq!(clock.begin_lead(Time::now()), None, "the clocks agree");
         assert!(clock.begin_lead(now).is_some(), "it is ahead again");
         clock.freeze();
