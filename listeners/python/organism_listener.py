@@ -88,7 +88,7 @@ def element(name, text=None, attributes=None, children=()):
     also be one. Attributes without a value are left out. A text is a string, a number, or a value such as a date."""
     made = ET.Element(name, _texts_of(attributes or {}, f"element({name!r})"))
     made.text = None if text is None else _text_of(text, f"the text of element({name!r})")
-    for child in children if hasattr(children, "__iter__") else [children]:
+    for child in children if _is_many(children) else [children]:
         if not isinstance(child, ET.Element):
             raise UnfitPart(child, f"a child of element({name!r})")
         made.append(child)
@@ -211,8 +211,7 @@ class Request(Message):
     @property
     def thread_results(self):
         """The results of threads so far, oldest first."""
-        return [ThreadResult(message) for message in self.results
-                if message.kind == "system" and message.name == _CORE + "thread-result"]
+        return [ThreadResult(m) for m in self.results if m.kind == "system" and m.name == _CORE + "thread-result"]
 
     def heartbeat(self):
         """Sends a heartbeat, which extends the deadline of the attempt (section 5), unless it is answered."""
@@ -220,8 +219,7 @@ class Request(Message):
 
     @contextlib.contextmanager
     def keep_alive(self):
-        """Sends heartbeats while a `with` block runs, the first at once: the time-out may be shorter than
-        the time between two heartbeats."""
+        """Sends heartbeats while a `with` block runs. The first is sent at once, in case of a short time-out."""
         stop = threading.Event()
 
         def run():
@@ -438,15 +436,22 @@ def _prefixed(namespace, local, bound):
     return f"{prefix}:{local}"
 
 
+def _is_many(value):
+    """Whether a value is an iterable of others. An element of lxml is also an iterable, of its children."""
+    # One object that yields nothing would be lost without an error.
+    is_one = hasattr(value, "tag") or isinstance(value, (str, bytes, bytearray, dict))
+    return hasattr(value, "__iter__") and not is_one
+
+
 def _answer(returned):
     """What a handler returned, as the text of one frame."""
     if returned is None or isinstance(returned, str):
         return returned or ""
     if isinstance(returned, ET.Element):
         return to_xml(returned)
-    if isinstance(returned, (list, tuple)):
+    # Braces in place of brackets make a set, and an empty one would acknowledge, unlike an empty list.
+    if _is_many(returned) and (returned or not isinstance(returned, (set, frozenset))):
         return "".join(map(_answer, returned))
-    # Another iterable may be empty, such as an element of lxml without children, and would acknowledge.
     kind = type(returned)
     advice = "; return its text, such as etree.tostring(it, encoding='unicode')" if hasattr(returned, "tag") else ""
     raise TypeError(f"this is of type {kind.__module__}.{kind.__qualname__}{advice}")
@@ -555,8 +560,7 @@ def _frame(frame, memory, channel):
         if payloads is None:
             return missing_memory(delivery)
         answer = _named(delivery, payloads, is_remembered)
-        size = len(answer.encode("utf-8"))
-        if size > _FRAME_BYTES_MAX:
+        if (size := len(answer.encode("utf-8"))) > _FRAME_BYTES_MAX:
             raise UnwritableAnswer(f"it has {size} bytes, and a frame has at most {_FRAME_BYTES_MAX}")
         return answer
     except (UnreadableDelivery, UnwritableAnswer) as reason:
@@ -600,8 +604,7 @@ class _Builder(ET.TreeBuilder):
         prefixes = {prefix for value in values for prefix in _PREFIX.findall(value)}
         if ":" not in built.get(_XSI_TYPE, ":"):
             prefixes.add("")  # a type without a prefix is in the default namespace
-        bound = {prefix: uri for prefix, uri in self._declared if prefix in prefixes and uri != _ENVELOPE[1:-1]}
-        if bound:
+        if bound := {prefix: uri for prefix, uri in self._declared if prefix in prefixes and uri != _ENVELOPE[1:-1]}:
             _value_namespaces[built] = bound
         return built
 

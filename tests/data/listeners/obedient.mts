@@ -107,8 +107,13 @@ await new Listener()
         return spawn(Object.create(null) as Payload);
       case "foreign-element":
         return new Map() as unknown as Payload;
+      case "foreign-child":
+      case "empty-map-child":
+        return element(`${NS}done`, new Map() as unknown as string);
       case "empty-bytes":
         return Buffer.from("") as unknown as Payload;
+      case "empty-bytes-child":
+        return element(`${NS}done`, Buffer.from("") as unknown as string);
       case "empty-set":
         return [new Set() as unknown as Payload];
       case "number":

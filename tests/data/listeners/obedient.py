@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import deque
 
 import organism_listener as listener
 
@@ -148,10 +149,30 @@ def do(request):
         return 5
     if word == "foreign-element":
         return ForeignElement()
+    if word == "foreign-child":
+        return listener.element(NS + "done", children=ForeignElement())
     if word == "empty-bytes":
         return b""
+    if word == "empty-bytes-child":
+        return listener.element(NS + "done", children=b"")
+    if word == "empty-map-child":
+        return listener.element(NS + "done", children={})
     if word == "empty-set":
         return [set()]
+    if word == "values-view":
+        return {"first": done("one")}.values()
+    if word == "deque":
+        return deque([done("one")])
+    if word == "empty-deque":
+        return deque()
+    if word == "set-of-text":
+        return {'<done xmlns="urn:test">one</done>'}
+    if word == "nested-generator":
+        return [[], (done(text) for text in ["one"])]
+    if word == "nested-map":
+        return [map(done, ["one"])]
+    if word == "spawn-generator":
+        return listener.spawn(done(text) for text in ["one"])
     if word == "zero":
         unset = done("")
         unset.text = 0

@@ -180,10 +180,28 @@ fn an_empty_object_that_a_handler_returns_is_no_acknowledgement() {
     for language in KitLanguage::ALL {
         let words = ["foreign-element", "empty-bytes", "empty-set"];
         answers_with_reason(language, &words, "(TypeError: this is of type ");
+        let words = ["foreign-child", "empty-bytes-child", "empty-map-child"];
+        answers_with_reason(language, &words, " is of type ");
     }
     let advice = "__main__.ForeignElement; return its text, such as etree.tostring(";
     answers_with_reason(KitLanguage::Python, &["foreign-element"], advice);
     answers_with_reason(KitLanguage::TypeScript, &["foreign-element"], " is of type Map)");
+}
+
+#[test]
+fn the_python_kit_takes_each_iterable_of_answers_as_a_list_of_them() {
+    let words = ["values-view", "deque", "set-of-text", "nested-generator", "nested-map"];
+    let all = words.into_iter().chain(["spawn-generator", "empty-deque"]);
+    let input: Vec<_> = all.flat_map(delivery).collect();
+    let output = output(KitLanguage::Python, &input);
+    let frames: Vec<_> = text(&output.stdout).split_terminator('\0').collect();
+    assert_eq!(frames.len(), words.len() + 2, "{}", text(&output.stderr));
+    for (frame, word) in frames.iter().zip(words) {
+        assert!(frame.ends_with(&format!(">{}</e:answer>", done("one"))), "{word}: {frame}");
+    }
+    let payload = format!("<c:initial-payload>{}</c:initial-payload>", done("one"));
+    assert!(frames[words.len()].contains(&payload), "{}", frames[words.len()]);
+    assert!(frames[words.len() + 1].ends_with("\"></e:answer>"), "{}", frames[words.len() + 1]);
 }
 
 #[test]
