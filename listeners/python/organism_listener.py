@@ -529,7 +529,7 @@ def serve():
         return organism_bus.Bus(_answered, CallMemory(), missing_memory, bool(_previews)).serve()
     # A pump sets none of these for a child process. A supervisor would take the end of empty input for a success.
     for name in filter(os.environ.get, _ON_NATS):
-        sys.exit(f"{name} is set, and needs ORGANISM_BUS_URL beside it")
+        sys.exit(f"{name} is set, and needs ORGANISM_BUS_URL beside it; leave it out for a child process")
     connection = _take_over()
     threading.Thread(target=connection.watch, daemon=True).start()
     memory = CallMemory()

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::bus::nats::header_names::ENDPOINT_VARIABLES;
 use crate::{durable_file, limits};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -31,13 +32,32 @@ pub(super) fn processes(
     problems: &mut ConfigProblems,
 ) -> Vec<ProcessSpec> {
     let hosted = members.iter().filter_map(|m| Some((m, m.process.as_ref()?)));
-    let specs = hosted.map(|(member, process)| ProcessSpec {
-        name: member.name.value.clone(),
-        command: command(&process.command, &process.env, directory, around, problems),
-        env: environment(&process.env, directory, problems),
-        instances: process.instances,
+    let specs = hosted.map(|(member, process)| {
+        refuse_variables_of_nats(&process.env, problems);
+        ProcessSpec {
+            name: member.name.value.clone(),
+            command: command(&process.command, &process.env, directory, around, problems),
+            env: environment(&process.env, directory, problems),
+            instances: process.instances,
+        }
     });
     specs.collect()
+}
+
+/// Reports the variables that a kit reads on NATS alone. With these, a child process ends at each
+/// start, or waits for its deliveries on NATS.
+fn refuse_variables_of_nats(
+    env: &[(Located<String>, Located<ExpandedText>)],
+    problems: &mut ConfigProblems,
+) {
+    for (key, _) in env {
+        let name = key.value.strip_suffix("_file").unwrap_or(&key.value);
+        if ENDPOINT_VARIABLES.contains(&name) {
+            let message = format!("`{name}` is for programs on NATS, and this one is started here");
+            let problem = ConfigProblem::new(ProblemCode::UnknownKey, &key.place, message);
+            problems.push(problem.help(format!("take {} out", key.value)));
+        }
+    }
 }
 
 /// Returns the command with the path of its program; empty if the program was not found. `env` are

@@ -87,7 +87,7 @@ export class Listener {
     // A pump sets none of these for a child process. A supervisor would take the end of empty input for a success.
     const set = ON_NATS.find((name) => process.env[name]);
     if (set !== undefined) {
-      fail(`${set} is set, and needs ORGANISM_BUS_URL beside it`);
+      fail(`${set} is set, and needs ORGANISM_BUS_URL beside it; leave it out for a child process`);
     }
     return serveStdio(this);
   }

@@ -52,7 +52,10 @@ impl NatsEndpoint {
         let Some(url) = variable(Self::URL) else {
             let is_set = |name: &&str| variable(name).is_some();
             return match ENDPOINT_VARIABLES.into_iter().find(is_set) {
-                Some(name) => Err(format!("{name} is set, and needs {} beside it", Self::URL)),
+                Some(name) => Err(format!(
+                    "{name} is set, and needs {} beside it; leave it out for a child process",
+                    Self::URL
+                )),
                 None => Ok(None),
             };
         };
@@ -120,7 +123,11 @@ mod tests {
         assert_eq!(place.servers.servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!((place.organism.as_str(), place.lease), ("desk", limits::NATS_LEASE));
         let wrong: [(&[(&str, &str)], &str); 9] = [
-            (&[organism, listener], "ORGANISM_NAME is set, and needs ORGANISM_BUS_URL beside it"),
+            (
+                &[organism, listener],
+                "ORGANISM_NAME is set, and needs ORGANISM_BUS_URL beside it; leave it out for a \
+                 child process",
+            ),
             (
                 &[organism, listener, (NatsEndpoint::NKEY, "x")],
                 "ORGANISM_BUS_NKEY is set, and needs ORGANISM_BUS_URL beside it",

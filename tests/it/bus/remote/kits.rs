@@ -194,8 +194,9 @@ async fn variables_of_nats_without_the_address_of_a_server_are_refused(language:
     // The program always has a name of its organism.
     let cases: Vec<_> = cases.chain([vec![]]).collect();
     let refused = variables.iter().map(String::as_str).chain(["ORGANISM_NAME"]);
+    let advice = "; leave it out for a child process\n";
     let expected = refused
-        .map(|variable| format!("{variable} is set, and needs ORGANISM_BUS_URL beside it\n"));
+        .map(|variable| format!("{variable} is set, and needs ORGANISM_BUS_URL beside it{advice}"));
     assert_eq!(log_of_refusals(language, "", &cases), expected.collect::<String>());
 }
 
