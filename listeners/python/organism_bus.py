@@ -294,6 +294,7 @@ class Bus:
     async def _wrong(self, error):
         """Ends the program on an error that waiting cannot repair. Logs every other error."""
         text = f"organism_bus: {self._as_written(reason_of(error))}"
+        is_logged = True
         if not self._is_connected:
             if "certificate required" in str(error).lower():
                 raise SystemExit(
@@ -311,16 +312,20 @@ class Bus:
                 "restart the listener")
         elif self._is_denied(str(error)):
             await self._report_denied(str(error))
-            # The first denial, of the deliveries, is the clearest. Those that follow have the same cause.
-            self._denied = self._denied or (
+            text = (
                 f"{text}: the right to it is missing: look whether the organism is called {self._organism} and this is "
                 f"the key of its listener {self._listener}; `organism nats-config` writes a server's config with all "
                 "that is needed")
+            # The program ends with this text, but only after its handlers.
+            is_logged = bool(self._held) and not self._denied
+            self._denied = self._denied or text
             self._stopping.set()
         else:
             await self._report_denied(str(error))
+            # The first denial, of the deliveries, is the clearest. Those that follow have the same cause.
+            is_logged = not (self._denied and _PERMISSION.search(str(error)))
         # The client reconnects five times a second, possibly for hours, and two errors may alternate.
-        if text not in self._logged and not self._denied:
+        if text not in self._logged and is_logged:
             if len(self._logged) >= _LOGGED_MAX:
                 self._logged.clear()
             self._logged.add(text)

@@ -6,7 +6,7 @@ mod examples;
 mod exits;
 mod faults;
 pub mod harness;
-mod kit;
+pub mod kit;
 pub mod kit_language;
 mod kit_output;
 mod launch;

@@ -260,19 +260,29 @@ class Bus {
         : reason;
     if (error instanceof errors.PermissionViolationError) {
       this.#reportDenied(error);
-    }
-    if (error instanceof errors.PermissionViolationError && this.#isDenied(error)) {
-      const { listener, organism } = this.place;
       // The first denial, of the deliveries, is the clearest. Those that follow have the same cause.
-      this.#denied ??=
-        `organism-listener: ${text}: the right to it is missing: look whether the organism is called ${organism} and ` +
-        `this is the key of its listener ${listener}; \`organism nats-config\` writes a server's config with all ` +
-        "that is needed";
-      this.#stopping.abort();
+      if (this.#denied !== undefined) {
+        return;
+      }
+      if (this.#isDenied(error)) {
+        this.#end(text);
+        return;
+      }
     }
-    if (this.#denied === undefined) {
+    this.#logOnce(text);
+  }
+
+  /** Ends the program because it lacks a right. The deliveries that it has are finished before. */
+  #end(denial: string): void {
+    const { listener, organism } = this.place;
+    const text =
+      `${denial}: the right to it is missing: look whether the organism is called ${organism} and this is the key of ` +
+      `its listener ${listener}; \`organism nats-config\` writes a server's config with all that is needed`;
+    if (this.#held.length > 0) {
       this.#logOnce(text);
     }
+    this.#denied = `organism-listener: ${text}`;
+    this.#stopping.abort();
   }
 
   /** Reports a denied operation to the pump, which records it. A denied report is not reported. */

@@ -2,12 +2,13 @@
 //! operator.
 
 use futures_util::StreamExt as _;
-use organism::nats::{NatsCredentials, Subscriber};
+use organism::nats::{HeaderMap, NatsCredentials, Subscriber};
 use tokio::runtime::Runtime;
 
 use super::super::{House, Running, say, talk_reply, until};
 use super::tls::{Echo, Solo, Way, ask, assert_refused};
 use super::{CONFIG, Guarded, guarded, guarded_of};
+use crate::bus::kit::delivery;
 use crate::bus::kit_language::KitLanguage;
 
 /// A permission of a user.
@@ -179,6 +180,45 @@ fn a_kit_with_the_key_of_another_user_names_the_right_to_its_deliveries_alone() 
         assert!(denied, "{language:?}: {log}");
         let advice = "whether the organism is called talk and this is the key of its listener solo";
         assert_refused((code, log), advice);
+    }
+}
+
+/// The program ends after its handlers, which may work for hours.
+#[test]
+fn a_kit_that_loses_the_right_to_its_deliveries_logs_it_while_a_handler_works() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let way = way(&guarded, "solo");
+    let right =
+        Right { user: "listener-solo", to: "subscribe", subject: "organism.talk.to.solo solo" };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    for language in KitLanguage::ALL {
+        let reply = format!("organism.talk.re.solo.{language:?}");
+        let (spy, mut sent) = runtime.block_on(async {
+            let spy = guarded.spy().await;
+            let sent = spy.subscribe("organism.talk.re.solo.>").await.unwrap();
+            spy.flush().await.unwrap();
+            (spy, sent)
+        });
+        let _solo = Solo::start_program("obedient", language, house, &way);
+        runtime.block_on(async {
+            // The listener announces itself when it has subscribed.
+            sent.next().await.unwrap();
+            let mut headers = HeaderMap::new();
+            headers.insert("Organism-Messages", "1");
+            let delivery = delivery(&["<do xmlns=\"urn:test\">stuck</do>"]).into();
+            let subject = "organism.talk.to.solo";
+            spy.publish_with_reply_and_headers(subject, reply.clone(), headers, delivery)
+                .await
+                .unwrap();
+            while sent.next().await.unwrap().subject.as_str() != reply {}
+        });
+        without(&guarded, &right, || {
+            until("its log names the right", || {
+                let log = std::fs::read_to_string(house.path("solo.log")).unwrap();
+                log.contains("is the key of its listener solo").then_some(())
+            });
+        });
     }
 }
 

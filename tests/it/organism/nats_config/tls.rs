@@ -72,7 +72,12 @@ pub struct Solo(Child);
 
 impl Solo {
     pub fn start(language: KitLanguage, house: &House, way: &Way) -> Self {
-        let mut command = language.on_nats("solo");
+        Self::start_program("solo", language, house, way)
+    }
+
+    /// Starts another program as the listener `solo`.
+    pub fn start_program(program: &str, language: KitLanguage, house: &House, way: &Way) -> Self {
+        let mut command = language.on_nats(program);
         command
             .env("EFFECTS", house.path("effects"))
             .env("ORGANISM_BUS_URL", &way.address)
