@@ -176,7 +176,11 @@ impl NatsProgram {
     fn start(command: &[String], environment: &[(&str, String)]) -> Result<Self, String> {
         let (program, arguments) = command.split_first().ok_or("there is no program")?;
         let variables = environment.iter().map(|(name, value)| (*name, value.as_str()));
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        for name in WITHHELD_ON_NATS {
+            command.env_remove(name);
+        }
+        let child = command
             .args(arguments)
             .envs(variables)
             .stdin(Stdio::null())
@@ -236,6 +240,12 @@ impl Drop for NatsProgram {
         self.sweep();
     }
 }
+
+/// Environment variables for connections to other servers. The check removes them from the
+/// environment of a program on NATS, because the servers of the check require no credentials. The
+/// shell of the program's author may export them for a running listener.
+const WITHHELD_ON_NATS: [&str; 3] =
+    [NatsEndpoint::CREDENTIALS, NatsEndpoint::NKEY, NatsEndpoint::CA];
 
 /// Environment variables that make a program flush its output by itself. The check removes them
 /// from the program's environment. Otherwise, if the shell of the program's author sets them, the
