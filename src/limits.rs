@@ -455,8 +455,6 @@ pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// journal instead. The timeout is longer than [`PARTITION_TIMEOUT`], so that the query can still
 /// state why no pump responds.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(15);
-/// Timeout of a command's further queries to a pump that has not responded to an earlier one.
-pub const SILENT_PUMP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time that a command waits for new records if the organism has several partitions. After
 /// this time, the command looks for new records itself, because the organism's process on this host
 /// reports only the records of the partitions that it follows.

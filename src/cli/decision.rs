@@ -36,6 +36,9 @@ use super::output::put_json_line;
 use super::startup::{hide_memory, runtime};
 use super::{CommandExit, journal_target, passphrase};
 
+/// Timeout of the further queries to a pump that has not responded to an earlier one.
+const SILENT_PUMP_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Calls that wait for a person, in all partitions that could be queried or read.
 #[derive(Debug)]
 pub(super) struct WaitingCalls {
@@ -270,7 +273,7 @@ async fn held_by_pump(client: Result<&ServiceClient, &str>, partition: u32) -> P
     };
     let earlier = locked(&SILENT).get(&partition).cloned();
     let patience = match earlier {
-        Some(_) => limits::SILENT_PUMP_TIMEOUT,
+        Some(_) => SILENT_PUMP_TIMEOUT,
         None => limits::HELD_CALLS_TIMEOUT,
     };
     let response = timeout(patience, client.held_calls(partition)).await;

@@ -185,7 +185,7 @@ fn a_kit_with_the_key_of_another_user_names_the_right_to_its_deliveries_alone() 
 
 /// The program ends after its handlers, which may work for hours.
 #[test]
-fn a_kit_that_loses_the_right_to_its_deliveries_logs_it_while_a_handler_works() {
+fn a_kit_that_loses_the_right_to_its_deliveries_logs_it_before_its_handler_ends() {
     let guarded = guarded();
     let house = &guarded.house;
     let way = way(&guarded, "solo");
