@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::bus::nats::header_names::ENDPOINT_VARIABLES;
+use crate::bus::nats::endpoint_variables::ENDPOINT_VARIABLES;
 use crate::{durable_file, limits};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};

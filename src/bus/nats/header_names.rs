@@ -1,22 +1,11 @@
-//! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and of the environment variables
-//! of a program that serves listeners on NATS.
+//! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and of the environment variable
+//! that makes a program serve listeners on NATS.
 
 use crate::nats::{HeaderMap, HeaderValue};
 
 /// Environment variable with the addresses of the NATS servers. If the variable is set, a
 /// listener's program gets its deliveries over NATS.
 pub const URL_VARIABLE: &str = "ORGANISM_BUS_URL";
-/// Environment variables that only a program on NATS reads. Child processes never inherit them. A
-/// kit without [`URL_VARIABLE`] refuses the others, because it would find no deliveries.
-pub const ENDPOINT_VARIABLES: [&str; 7] = [
-    URL_VARIABLE,
-    "ORGANISM_BUS_NKEY",
-    "ORGANISM_BUS_CREDENTIALS",
-    "ORGANISM_BUS_CA",
-    "ORGANISM_BUS_LEASE",
-    "ORGANISM_BUS_WORKERS",
-    "ORGANISM_NAME",
-];
 
 /// Header of a delivery: id of the call.
 pub const CALL: &str = "Organism-Call";

@@ -16,6 +16,7 @@ mod announced_leases;
 mod connection;
 mod denied_operations;
 mod encode;
+pub mod endpoint_variables;
 pub mod header_names;
 mod host;
 mod in_flight;

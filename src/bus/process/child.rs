@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::blocking_work;
-use crate::bus::nats::header_names::ENDPOINT_VARIABLES;
+use crate::bus::nats::endpoint_variables::ENDPOINT_VARIABLES;
 use crate::children::{self, OwnedChild};
 use crate::ids::ListenerName;
 use crate::limits;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bus::nats::header_names::{ENDPOINT_VARIABLES, URL_VARIABLE};
+use crate::bus::nats::endpoint_variables::ENDPOINT_VARIABLES;
+use crate::bus::nats::header_names::URL_VARIABLE;
 use crate::ids::{IdError, ListenerName};
 use crate::limits;
 use crate::nats::{NatsCredentials, Options};

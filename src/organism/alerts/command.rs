@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::bus::nats::header_names::ENDPOINT_VARIABLES;
+use crate::bus::nats::endpoint_variables::ENDPOINT_VARIABLES;
 use crate::bus::process::{PumpMark, START_FAILURE, direct, spawn_piped};
 use crate::children::OwnedChild;
 use crate::clock::Time;

@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use super::{CommandOutput, House, say};
 use crate::journal::Place;
 use crate::journal::script::Script;
+use crate::nats::is_streamed;
 
 const CONFIG: &str = r#"
 [organism]
@@ -173,10 +174,12 @@ fn a_moment_that_is_not_on_record_is_named() {
         ("2026-02-30T10:00", "`2026-02-30T10:00` is no time"),
         ("2020-01-01", "no start up to `2020-01-01`"),
     ] {
+        // Another host could have recorded the thread since, if the journal is on JetStream.
+        let code = if moment.starts_with("sess-") && is_streamed() { 69 } else { 2 };
         let shown = house.organism(&["config", "--at", moment]);
-        assert_eq!(shown.code, Some(2), "{shown:?}");
+        assert_eq!(shown.code, Some(code), "{shown:?}");
         assert!(shown.err.contains(text), "{shown:?}");
-        assert_eq!(house.organism(&["config", "diff", moment, "now"]).code, Some(2));
+        assert_eq!(house.organism(&["config", "diff", moment, "now"]).code, Some(code));
     }
 }
 
