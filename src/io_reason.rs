@@ -11,7 +11,7 @@ pub fn io_reason(error: &Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "there is no such file or directory".to_owned(),
         ErrorKind::IsADirectory => "it is a directory".to_owned(),
-        ErrorKind::NotADirectory => "a part of its path is not a directory".to_owned(),
+        ErrorKind::NotADirectory => "it, or a part of its path, is not a directory".to_owned(),
         ErrorKind::PermissionDenied => "permission denied".to_owned(),
         ErrorKind::StorageFull => "the file system is full".to_owned(),
         ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
@@ -31,6 +31,7 @@ mod tests {
     fn a_reason_is_a_sentence_without_the_number_of_the_error() {
         for (number, expected) in [
             (2, "there is no such file or directory"),
+            (20, "it, or a part of its path, is not a directory"),
             (21, "it is a directory"),
             (28, "the file system is full"),
             (24, "Too many open files"),

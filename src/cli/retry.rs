@@ -390,10 +390,15 @@ impl<'a> RetrySession<'a> {
                 CommandExit::InvalidData
             }
             Ok(Ok(RetryReport::Unconfirmed { reason })) => {
+                let is_repetition = !message.attempts.is_empty();
                 if is_text && !self.args.all {
-                    note!("{id}: not retried; pass --again to confirm the retry");
+                    let purpose =
+                        if is_repetition { "to do the work a second time" } else { "to retry it" };
+                    note!("{id}: not retried; pass --again {purpose}");
                 } else if is_text {
-                    note!("{id}: left out: {}", clean(reason));
+                    let risk =
+                        if is_repetition { "; the work may be done a second time" } else { "" };
+                    note!("{id}: left out: {}{risk}", clean(reason));
                 }
                 CommandExit::Usage
             }

@@ -278,12 +278,10 @@ impl ListenerTrial {
             Ok(Some(HostEvent::Left(why))) => Err(why),
             Ok(Some(HostEvent::Stray(named))) => Err(self.stray_description(&named)),
             Ok(Some(HostEvent::Heartbeat)) => {
-                Err("it wrote a heartbeat without a delivery at hand".to_owned())
+                Err("it wrote a heartbeat without a delivery".to_owned())
             }
             Ok(Some(HostEvent::Ended(Err(failure)))) => Err(failure.to_string()),
-            Ok(Some(HostEvent::Ended(Ok(_)))) => {
-                Err("it answered without a delivery at hand".to_owned())
-            }
+            Ok(Some(HostEvent::Ended(Ok(_)))) => Err("it answered without a delivery".to_owned()),
             Ok(None) => Err("the host is gone".to_owned()),
         }
     }

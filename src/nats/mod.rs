@@ -323,11 +323,12 @@ fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Erro
         NatsCredentials::Nkey(path) => {
             let seed = read(path)?.trim().to_owned();
             // The client reports a bad seed only while it connects, and does not name the file.
-            nkeys::KeyPair::from_seed(&seed).map_err(|_| Error::Credentials {
+            nkeys::KeyPair::from_seed(&seed).map_err(|error| Error::Credentials {
                 path: path.clone(),
-                detail: "is not the seed of an nkey; name the file with the seed, which begins \
-                         with `SU`"
-                    .to_owned(),
+                detail: format!(
+                    "is not the seed of an nkey ({error}); name the file with the seed, which \
+                     begins with `SU`"
+                ),
             })?;
             nobody.nkey(seed)
         }
@@ -690,7 +691,8 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains(&*file.path().to_string_lossy()), "{error}");
-        assert!(error.contains("is not the seed of an nkey; name the file"), "{error}");
+        assert!(error.contains("is not the seed of an nkey ("), "{error}");
+        assert!(error.contains("; name the file"), "{error}");
         let missing = NatsCredentials::Nkey("/nowhere/pump.nk".into());
         let error = connect_options(&missing).unwrap_err().to_string();
         let expected = "the file /nowhere/pump.nk with the credentials cannot be read: there is no \
