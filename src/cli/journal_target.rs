@@ -160,7 +160,7 @@ pub fn unknown(place: &JournalTarget, thread: &ThreadId) -> CommandFailure {
 
 /// Makes the error for a thread whose records belong into a partition that is missing here, or whose
 /// copy here is not kept up to date. Returns `None` for any other thread.
-pub fn unavailable(place: &JournalTarget, thread: &ThreadId) -> Option<CommandFailure> {
+fn unavailable(place: &JournalTarget, thread: &ThreadId) -> Option<CommandFailure> {
     let explanation = explain_gap(place, thread)?;
     let message = format!("no thread {thread} is in the journals here; {explanation}");
     Some(CommandFailure::new(CommandExit::Unavailable, message))

@@ -85,10 +85,15 @@ pub(super) fn explain_gap_of(
         }
         Some(IncompleteCopy::Unfollowed(end)) => Some(format!(
             "no organism on this host follows its stream, and the copy here ends with {end}; a \
-             host that pumps it, or stands by for it, has the later records"
+             host that pumps it, or stands by for it, may have later records"
         )),
         None => None,
     })
+}
+
+/// Whether the records of `thread` belong into a partition without a journal in `data`.
+pub(super) fn is_missing(thread: &ThreadId, data: &Path) -> bool {
+    matches!(copies_in(data).gap_of(thread), Some(IncompleteCopy::Missing(_)))
 }
 
 /// Writes the number of partitions of the journal in `data`, if it is known, into the data
@@ -165,8 +170,8 @@ fn note_gaps(data: &Path) {
     if !copies.unfollowed.is_empty() {
         let ends: Vec<_> = copies.unfollowed.iter().map(ToString::to_string).collect();
         note!(
-            "note: no organism on this host follows these copies of streams, so later records are \
-             missing from this answer: they end with {}",
+            "note: no organism on this host follows these copies of streams, so later records may \
+             be missing from this answer: they end with {}",
             ends.join(", ")
         );
     }

@@ -20,6 +20,7 @@ use crate::thread::Fact;
 use super::decision;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known};
+use super::missing_partitions;
 use super::organism_reach;
 use super::output;
 use super::render::{self, RenderOutput, put, put_json};
@@ -114,7 +115,7 @@ impl JournalTail {
         }
 
         let place = &self.args.place;
-        if is_following && journal_target::unavailable(place, thread).is_none() {
+        if is_following && !missing_partitions::is_missing(thread, &self.data) {
             note!("{thread} is not on record yet");
             return Ok(());
         }
