@@ -396,7 +396,7 @@ impl SqliteJournal {
         };
 
         if accept == OperatorAcceptance::default() {
-            opening.restore_snapshot(recovery)?;
+            opening.restore_snapshot(journal, recovery)?;
         } else {
             // The snapshot may contain what the operator accepts as lost or redacted.
             snapshot::remove(state, journal);

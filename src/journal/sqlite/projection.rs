@@ -46,7 +46,7 @@ impl LockedJournalDir {
     ) -> Result<CatchingUp, Error> {
         let followed = self.found()?.0;
         if damage == OperatorAcceptance::default() {
-            self.restore_snapshot(recovery)?;
+            self.restore_snapshot(followed, recovery)?;
         } else {
             // The snapshot may contain what the operator accepts as damaged.
             snapshot::remove(&self.state, followed);

@@ -137,6 +137,11 @@ impl SnapshotPlace<'_> {
         header.map(|header| header.checkpoint.position).unwrap_or_default()
     }
 
+    /// Whether there may be a snapshot. Also true if this process cannot determine it.
+    pub fn may_exist(&self) -> bool {
+        durable_file::may_exist(&self.path(HEADER))
+    }
+
     /// Reads the snapshot. If the snapshot cannot be used now, logs the reason and returns `None`.
     /// If the snapshot can never be used, also deletes its files. `is_known` states whether the
     /// journal has the given checkpoint and, at the checkpoint's position, a record with the given
@@ -515,7 +520,7 @@ fn remove_databases(state: &Path, journal: Uuid, kept: Option<&SnapshotFiles>) {
 }
 
 /// Deletes the unfinished files that a killed process has left.
-fn remove_unfinished(state: &Path, journal: Uuid) {
+pub(super) fn remove_unfinished(state: &Path, journal: Uuid) {
     for name in [DRAFT, HEADS_DRAFT, UNFINISHED_HEADER].iter().chain(&EARLIER_COPIES) {
         remove_file(&file_of(state, journal, name));
     }

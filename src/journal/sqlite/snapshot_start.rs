@@ -20,7 +20,8 @@ pub struct SnapshotStart {
 }
 
 impl LockedJournalDir {
-    /// Restores the newest snapshot that this host made of the journal. The pump then verifies and
+    /// Restores the newest snapshot that this host made of `journal`, the journal in this directory.
+    /// The pump then verifies and
     /// replays only the records after the snapshot. The journal may also be a projection. Does
     /// nothing in these cases:
     ///
@@ -28,14 +29,22 @@ impl LockedJournalDir {
     /// - Checkpoints are copied to another directory, and the last copied checkpoint is older than
     ///   the snapshot. The start must then read every record to find the checkpoints that still
     ///   need a copy.
-    pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
+    pub fn restore_snapshot(
+        &mut self,
+        journal: Uuid,
+        recovery: &mut dyn StateRecovery,
+    ) -> Result<(), Error> {
         let Some(core_version) = recovery.snapshot_version() else { return Ok(()) };
+        let place = SnapshotPlace { state: &self.state, key: &self.key, journal, core_version };
+        if !place.may_exist() {
+            snapshot::remove_unfinished(&self.state, journal);
+            return Ok(());
+        }
+
         let reader = JournalReader::open(&self.data)?;
-        let journal = reader.about()?.journal;
         let copies = self.copies.as_deref();
         // Read before the start changes any of them, because the proof compares records with them.
         let known = ExternalMarks::read(&self.data, &self.state, copies, journal)?;
-        let place = SnapshotPlace { state: &self.state, key: &self.key, journal, core_version };
         // Only checkpoints after the last copied one need a copy. If that one is older than the
         // snapshot, they must be found by reading the records. If the copies cannot be read, it is
         // unknown which checkpoints need a copy, and reading the records does not help.
