@@ -107,6 +107,7 @@ mod linux {
     use std::os::fd::OwnedFd;
     use std::os::unix::fs::MetadataExt as _;
 
+    use memchr::memmem;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 
@@ -179,8 +180,9 @@ mod linux {
     /// Reads the environment of a process. Returns `None` if it cannot be read, or if the process
     /// has ended.
     fn environment(pid: u32) -> Option<Vec<u8>> {
-        if !children::status(i64::from(pid))?.is_zombie {
-            return std::fs::read(format!("/proc/{pid}/environ")).ok();
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+        if !environment.is_empty() || !children::status(i64::from(pid))?.is_zombie {
+            return Some(environment);
         }
 
         // The main thread has exited and shows no environment. Other threads may still run.
@@ -193,6 +195,8 @@ mod linux {
     /// Returns the [`PumpMark`] in the environment of a process. Returns `None` if the variable
     /// [`PUMP_VARIABLE`] is missing, occurs several times, or does not contain a mark.
     fn mark_in(environment: &[u8]) -> Option<PumpMark> {
+        // Most processes do not have the variable, and a start reads the environment of each.
+        memmem::find(environment, PUMP_VARIABLE.as_bytes())?;
         let variable = |entry: &[u8]| {
             let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
             std::str::from_utf8(value).ok().map(str::to_owned)
