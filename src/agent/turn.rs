@@ -15,7 +15,6 @@ use crate::ids::{Digest, MessageId, PayloadName, Position};
 use crate::journal;
 use crate::limits;
 use crate::memory::ThreadHistory;
-use crate::model::tokens::RequestSize;
 use crate::model::{
     ModelRequest, ModelRoute, ModelTerms, ModelTool, RequestOrigin, SharedModel, ToolChoice,
     WireSettings,
@@ -270,19 +269,17 @@ impl ModelAgent {
         Ok(self.render(self.kept_memory(delivery), delivery)?.request)
     }
 
-    /// Renders the same request as [`ModelAgent::rendered`], and computes its size. If `provider`
-    /// is given, the request has the form for this provider.
-    pub fn measured(
+    /// Renders the same request as [`ModelAgent::rendered`], and returns it with the notice at its
+    /// end, if it has one. If `provider` is given, the request has the form for this provider.
+    pub fn rendered_for(
         &self,
         delivery: &Delivery,
         provider: Option<&str>,
-    ) -> Result<(ModelRequest, RequestSize), AttemptFailure> {
+    ) -> Result<(ModelRequest, Option<String>), AttemptFailure> {
         let rendered = self.render(self.kept_memory(delivery), delivery)?;
         let own_form = provider.and_then(|provider| self.request_for(&rendered, provider));
         let RenderedTurn { request, notice, .. } = rendered;
-        let request = own_form.unwrap_or(request);
-        let size = self.options.terms.size(&request, notice.as_deref());
-        Ok((request, size))
+        Ok((own_form.unwrap_or(request), notice))
     }
 
     /// Returns the body of the HTTP request that a turn for `delivery` would send to the agent's
@@ -300,10 +297,9 @@ impl ModelAgent {
         older_digest(request)
     }
 
-    /// Computes the size of a model request that was rebuilt. `notice` is the notice that the
-    /// request contains at its end, or `None` if it has no notice.
-    pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
-        self.options.terms.size(request, notice)
+    /// Returns the terms of the agent's model.
+    pub fn terms(&self) -> &ModelTerms {
+        &self.options.terms
     }
 
     /// Returns the protocol of a call, and its tool choice. If the tool choice is `None`, the

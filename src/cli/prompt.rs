@@ -108,6 +108,7 @@ fn value(shown: &PromptPreview) -> Json {
         })
     });
 
+    let size = shown.size();
     json!({
         "agent": origin.agent,
         "thread": origin.thread,
@@ -124,9 +125,9 @@ fn value(shown: &PromptPreview) -> Json {
         "one_call": one_call,
         "max_tokens": shown.request.answer_bound(),
         "tokens": {
-            "schema": shown.size.schema,
-            "payload": shown.size.payload,
-            "counted": shown.size.family.as_str(),
+            "schema": size.schema,
+            "payload": size.payload,
+            "counted": size.family.as_str(),
         },
     })
 }
@@ -152,6 +153,6 @@ fn text(output: &RenderOutput, shown: &PromptPreview) -> String {
         out.push_str(&format!("{}\n{config}{proof}\n\n", output.bold("config")));
     }
     out.push_str(&request_text(request, |name| output.bold(name)));
-    out.push_str(&format!("\n{}\n{}\n", output.bold("size"), size(&shown.size)));
+    out.push_str(&format!("\n{}\n{}\n", output.bold("size"), size(&shown.size())));
     out
 }

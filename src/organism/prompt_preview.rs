@@ -22,8 +22,8 @@ use crate::ids::{
 use crate::journal;
 use crate::journal::sqlite::JournalReader;
 use crate::memory::ThreadHistory;
-use crate::model::ModelRequest;
 use crate::model::tokens::RequestSize;
+use crate::model::{ModelRequest, ModelTerms};
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
 /// Selection of the turn whose prompt is previewed.
@@ -45,8 +45,10 @@ pub struct PromptPreview {
     pub wire: String,
     /// Digest of the whole request.
     pub digest: Digest,
-    /// Size of the request in tokens.
-    pub size: RequestSize,
+    /// Terms of the model that gets the request.
+    pub(super) terms: ModelTerms,
+    /// Notice at the end of the request; `None` if it has no notice.
+    pub(super) notice: Option<String>,
     /// Digest that a past turn recorded for its request; `None` if this preview is not of a past
     /// turn.
     pub recorded: Option<Digest>,
@@ -60,6 +62,13 @@ pub struct PromptPreview {
     /// For a preview of the next turn in a thread: whether each task of the agent there has ended,
     /// so that no turn is due. The preview is then that of a further turn for the last task.
     pub has_ended: bool,
+}
+
+impl PromptPreview {
+    /// Computes the size of the request in tokens. The first count in a process takes 50 ms.
+    pub fn size(&self) -> RequestSize {
+        self.terms.size(&self.request, self.notice.as_deref())
+    }
 }
 
 /// Result of comparing two requests for the same past turn: the request that was sent, and the
@@ -205,7 +214,7 @@ pub(super) fn rendered(
     config: &Config,
 ) -> Result<PromptPreview, Error> {
     let failed = |failure: crate::envelope::AttemptFailure| nothing(failure.to_string());
-    let (request, size) = agent.measured(delivery, provider).map_err(failed)?;
+    let (request, notice) = agent.rendered_for(delivery, provider).map_err(failed)?;
     let wire = agent.wire(delivery).map_err(failed)?;
     let digest = Digest::of(wire.as_bytes());
     Ok(PromptPreview {
@@ -213,7 +222,8 @@ pub(super) fn rendered(
         position: delivery.position,
         wire,
         digest,
-        size,
+        terms: agent.terms().clone(),
+        notice,
         recorded: None,
         config: Some(config.digest),
         comparison: None,

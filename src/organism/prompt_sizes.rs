@@ -57,11 +57,12 @@ pub fn prompt_sizes(config: &Config) -> Result<Vec<PromptSize>, Error> {
     let size = |spec: &AgentSpec| {
         let turns = prompt_preview::first_turns(&unbounded, &spec.name)?;
         let terms = models.named(&spec.model)?.terms;
-        let largest = turns.into_iter().max_by_key(|turn| turn.size.total());
-        Ok(largest.map(|turn| PromptSize {
+        let sized = turns.into_iter().map(|turn| (turn.size(), turn));
+        let largest = sized.max_by_key(|(size, _)| size.total());
+        Ok(largest.map(|(size, turn)| PromptSize {
             agent: spec.name.clone(),
-            tokens: turn.size.schema,
-            with_task: turn.size.total(),
+            tokens: size.schema,
+            with_task: size.total(),
             window: terms.window(),
             room: terms.room(),
             largest: largest_payload(&unbounded, spec, &turn.request),

@@ -139,14 +139,13 @@ impl TurnOnRecord {
         let digest = Digest::of(wire.as_bytes());
         self.check(digest, "the thread has changed")?;
 
-        let notice = self.note.notice.as_deref();
         let provider = inputs.native.as_deref();
         let again = config.map(|config| self.render(config, provider));
-        let mut size = ModelTerms::default().size(&request, notice);
+        let mut terms = ModelTerms::default();
         let mut comparison = None;
         match again {
             Some(Ok((agent, again))) => {
-                size = agent.size(&request, notice);
+                terms = agent.terms().clone();
                 comparison = Some(compare(&request, &again.request));
             }
             Some(Err(_)) => comparison = Some(PromptComparison::Differs { part: "agent" }),
@@ -158,7 +157,8 @@ impl TurnOnRecord {
             position: self.note.position,
             wire,
             digest,
-            size,
+            terms,
+            notice: self.note.notice.clone(),
             recorded: self.note.prompt,
             config: self.boot.as_ref().map(|boot| boot.config),
             comparison,
