@@ -1,8 +1,8 @@
 //! A schema file that compiles, and that validates texts on any OS thread.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use memchr::memmem::Finder;
 
@@ -25,6 +25,7 @@ use super::xsd::SchemaElement;
 use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
 use crate::limits;
+use crate::locks::locked;
 use crate::shipped::{self, SCHEMA_PREFIX};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
@@ -112,9 +113,20 @@ impl SchemaFile {
         Ok(Self { costly, ..self })
     }
 
-    /// Loads a schema that is part of the program.
-    pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        SchemaBundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
+    /// Loads a schema that is part of the program. Each is read once in a process.
+    pub fn builtin(label: &str, text: &'static str) -> Result<Arc<Self>, Vec<SchemaProblem>> {
+        type ByLabelAndText = BTreeMap<(String, &'static str), Arc<SchemaFile>>;
+        // Lock: held while a schema is read, so that no other thread reads it, too.
+        static READ: Mutex<ByLabelAndText> = Mutex::new(BTreeMap::new());
+        let mut read = locked(&READ);
+        let key = (label.to_owned(), text);
+        if let Some(file) = read.get(&key) {
+            return Ok(file.clone());
+        }
+
+        let file = Arc::new(Self::new(SchemaBundle::builtin(label, text)?, Vec::new()));
+        read.insert(key, file.clone());
+        Ok(file)
     }
 
     /// Loads a shipped schema by its name, such as `organism:actions.xsd`. Its text is stored in

@@ -116,21 +116,18 @@ impl BundleLoader {
     fn load(mut self, first: SchemaDocument) -> Result<SchemaBundle, Vec<SchemaProblem>> {
         self.take(first);
         let mut next = 0;
-        while let Some(source) = self.sources.get(next).cloned() {
-            for element in source.root.children() {
-                let Some(kind) = LinkKind::of(element) else { continue };
-                match self.follow(&source, element, kind) {
-                    Ok(to) => self.links.push(SchemaLink::new(next, element, kind, to)),
-                    Err(problem) => self.problems.push(problem),
-                }
+        while let Some(source) = self.sources.get(next) {
+            // Most documents have no links, and a copy of a document takes long.
+            if source.root.children().any(|element| LinkKind::of(element).is_some()) {
+                self.follow_links(next, &source.clone());
             }
-            next += 1;
             if self.bytes > limits::SCHEMA_BYTES_MAX
                 || self.sources.len() > limits::SCHEMA_DOCUMENTS_MAX
             {
-                self.problems.push(self.too_large(&source));
+                self.problems.extend(self.sources.get(next).map(|source| self.too_large(source)));
                 break;
             }
+            next += 1;
         }
 
         self.settle_unlocated();
@@ -142,6 +139,16 @@ impl BundleLoader {
         let compiled = link::absolute(&self.sources, &self.links);
         let digest = digest(&self.sources);
         Ok(SchemaBundle { sources: self.sources, links: self.links, compiled, digest })
+    }
+
+    fn follow_links(&mut self, from: usize, source: &SchemaDocument) {
+        for element in source.root.children() {
+            let Some(kind) = LinkKind::of(element) else { continue };
+            match self.follow(source, element, kind) {
+                Ok(to) => self.links.push(SchemaLink::new(from, element, kind, to)),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
     }
 
     fn too_large(&self, source: &SchemaDocument) -> SchemaProblem {

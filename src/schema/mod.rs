@@ -131,7 +131,7 @@ impl Schemas {
             return Err(vec![SchemaProblem::new(label, 1, "schema-reserved-namespace", message)]);
         }
 
-        self.register(file)
+        self.register(Arc::new(file))
     }
 
     /// Registers a schema that is part of the program. The schema is compiled without a time limit.
@@ -151,7 +151,7 @@ impl Schemas {
         label: &str,
         text: &str,
     ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
-        self.register(SchemaFile::generated(compiler, label, text)?)
+        self.register(Arc::new(SchemaFile::generated(compiler, label, text)?))
     }
 
     /// Registers a generated schema. If a schema was registered before for one of its payload
@@ -167,10 +167,10 @@ impl Schemas {
         for name in file.names() {
             by_name.remove(name);
         }
-        self.register(file)
+        self.register(Arc::new(file))
     }
 
-    fn register(&mut self, file: SchemaFile) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
+    fn register(&mut self, file: Arc<SchemaFile>) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
         let names = file.names().to_vec();
         let taken = |name: &&PayloadName| {
             self.by_name.get(*name).is_some_and(|other| other.digest() != file.digest())
@@ -187,7 +187,6 @@ impl Schemas {
         }
 
         Arc::make_mut(&mut self.warnings).extend_from_slice(file.warnings());
-        let file = Arc::new(file);
         let by_name = Arc::make_mut(&mut self.by_name);
         for name in &names {
             by_name.insert(name.clone(), file.clone());
