@@ -504,8 +504,8 @@ fn a_thread_whose_request_is_redacted_is_not_tried() {
     assert!(report["not_tried"][0]["reason"].to_string().contains("redacted"), "{report:#}");
 }
 
-/// A config with an agent that takes the first reply of two listeners. The listener `slow` replies
-/// as soon as the file `let-go` exists.
+/// A config with an agent that takes the first reply of two listeners. Each of them replies as soon
+/// as its file exists: `quick` waits for `let-go-first`, and `slow` for `let-go`.
 const RACE: &str = r#"
 [organism]
 name = "talk"
@@ -523,7 +523,7 @@ model = "recorded"
 transport = "xml"
 
 [listeners.quick]
-command = ["./player.pl", "quick", "player.pl"]
+command = ["./player.pl", "quick", "let-go-first"]
 schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
@@ -547,6 +547,9 @@ fn a_late_reply_of_a_group_that_no_turn_shows_changes_the_course_alone() {
     let request = numbered("order", "1");
     let sent = house.send_text(&request, &["--new", "sess-source01", "--no-wait"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
+    // A call that has not reached its listener when the agent ends gets no reply.
+    until("both listeners have a call", || (house.effects() == 2).then_some(()));
+    house.write("let-go-first", "");
     until("the agent has its final", || (house.recorded("done") == 1).then_some(()));
     house.write("let-go", "");
     until("the late answer is on record", || (house.recorded("held") == 2).then_some(()));
