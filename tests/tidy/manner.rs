@@ -142,9 +142,6 @@ const RECORDED_TEXTS: &[&str] = &[
     "src/agent/system_prompt/prompt_sections.rs",
     "src/model/router/mod.rs",
     "src/mutant.rs",
-    "src/pump/core/holds.rs",
-    "src/pump/core/trials.rs",
-    "src/pump/core/undelivered_messages.rs",
 ];
 
 /// The words of telling in the texts that the code of a Rust file writes, each with its line. A

@@ -99,7 +99,7 @@ impl Core {
             (AttemptFailure::Lost { .. }, _) => format!("{listener} was given this, and {LOST}"),
             // The text depends on the cause, because a caller reacts differently to each.
             (AttemptFailure::Model { detail, .. }, _) => {
-                format!("{listener} failed: its model call came to nothing: {detail}")
+                format!("{listener} failed: its model call brought no answer: {detail}")
             }
             (failure, _) if self.is_withheld(call, failure) => self.withheld_text(call),
             (failure, 1) => format!("{listener} failed: {}", outward(failure)),
@@ -344,7 +344,7 @@ pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
         AttemptFailure::Refused { .. } => "it refused the request",
         AttemptFailure::Garbage { .. } => "it gave no answer that can be read",
         AttemptFailure::CutShort { .. } => "its model's answer was cut short",
-        AttemptFailure::Model { .. } => "its model call came to nothing",
+        AttemptFailure::Model { .. } => "its model call brought no answer",
         AttemptFailure::Spent { .. } | AttemptFailure::TooLarge { .. } => NOT_CALLED,
     }
 }

@@ -7,6 +7,7 @@ use crate::contract::{GoalRoles, Meaning, goal_answer, is_goal_of, read_goal_ans
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, PayloadName};
 use crate::mutant::mutant;
+use crate::plural::count;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 
 impl Core {
@@ -38,8 +39,8 @@ impl Core {
             && !mutant("delegate-without-end")
         {
             let text = format!(
-                "this goal may delegate {max} times, with all that it has delegated, and has; go on \
-                 without"
+                "this goal, with the goals that it has delegated, has used {}; go on without another",
+                count(max, "delegation")
             );
             return Err(refusal_of(RefusalRule::DelegationsSpent, text, checked));
         }

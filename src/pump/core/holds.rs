@@ -274,7 +274,7 @@ impl Core {
             return self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
         }
 
-        let reason = format!("nobody approved it {limit}");
+        let reason = format!("no person approved it {limit}");
         let text = format!("{reason}{}", earlier_deliveries(open));
         self.note_ruling(step, call, ListenerName::core(), &reason, false);
         self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Expired);

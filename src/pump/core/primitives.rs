@@ -12,6 +12,7 @@ use crate::envelope::{Disposition, MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
+use crate::plural::{count, form};
 use crate::pump::gate::Checked;
 use crate::system::{CorePayload, ErrorCode, Primitive, WaitFor};
 use crate::thread::{Allotment, Call, Fact};
@@ -117,11 +118,15 @@ impl Core {
         let children = tree.threads.get(parent)?.request_children();
         let limits = &self.budgets.limits;
         if children as u64 >= u64::from(limits.children) {
-            return Some(format!("a thread may have at most {} children", limits.children));
+            return Some(format!(
+                "a thread may have at most {} {}",
+                limits.children,
+                form(limits.children, "child", "children")
+            ));
         }
 
         (tree.request_threads() as u64 >= u64::from(limits.threads))
-            .then(|| format!("a tree may have at most {} threads", limits.threads))
+            .then(|| format!("a tree may have at most {}", count(limits.threads, "thread")))
     }
 
     /// Returns the reason why a subthread of `parent` would be too deep in its tree. Returns `None`

@@ -33,7 +33,7 @@ impl Core {
         let text = if is_recalled && self.is_unrecorded(open) {
             format!("the record has no result for this call of {listener}")
         } else {
-            format!("this call of {listener} needs a person, and nobody decides in a trial")
+            format!("this call of {listener} needs a decision, and no person decides in a trial")
         };
         self.fail_for_good(step, call, ErrorCode::NotRecorded, &text, Disposition::Expired);
     }

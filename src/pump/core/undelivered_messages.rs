@@ -33,7 +33,8 @@ impl Core {
                 self.dispose(step, message.id, disposition);
             }
             if message.kind == MessageKind::System && mutant("answer-a-fault") {
-                let answer = CorePayload::error(ErrorCode::ListenerFailed, "nobody took this");
+                let answer =
+                    CorePayload::error(ErrorCode::ListenerFailed, "no listener received this");
                 self.system_note(step, &closed.thread, &closed.callee, &answer);
             }
         }

@@ -245,6 +245,11 @@ const CHANGES: &[(u32, &str)] = &[
          payload of this turn, and states that the answer of the turn was cut or refused by the \
          model, if the turn has no well-formed action",
     ),
+    (
+        75,
+        "other words in refusals and faults: of delegations, of children and threads at their limit, \
+         of an approval in vain, of a failed model call, and of a call that needs a person in a trial",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

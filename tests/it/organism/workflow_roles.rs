@@ -139,7 +139,7 @@ fn a_goal_delegates_no_more_often_than_its_workflow_allows() {
     assert_eq!(huhs.len(), 1, "{huhs:?}");
     let huh = huhs[0]["payload"].as_str().unwrap();
     assert!(huh.contains("code=\"delegations-spent\""), "{huh}");
-    assert!(huh.contains("this goal may delegate 2 times"), "{huh}");
+    assert!(huh.contains("has used 2 delegations"), "{huh}");
     assert_eq!(documents(&house).len(), 3);
     house.verified();
 }

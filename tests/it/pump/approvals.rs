@@ -250,7 +250,7 @@ fn a_time_out_refuses_and_no_time_of_the_call_runs_before_it_is_handed_over() {
     let woken = world.play("thinker", &[word("answer", "a")]);
     assert_eq!(fresh(&woken), ["system-error denied"]);
     let fault = woken.messages.last().unwrap().payload.as_str();
-    assert!(fault.contains("nobody approved it within 300 s"), "{fault}");
+    assert!(fault.contains("no person approved it within 300 s"), "{fault}");
     let late = world.approve(second, &hash(&word("run", "again")));
     assert_eq!(late, Err("not-waiting".to_owned()));
     assert_eq!(world.result(call), "completed: answer(a)");

@@ -512,7 +512,7 @@ fn a_held_call_keeps_its_limit_over_a_reload_and_a_restart() {
 
             assert_eq!(world.result(call), "failed: system-error denied");
             let error = error_of(&world, call);
-            assert!(error.contains("nobody approved it within 10 s"), "{error}");
+            assert!(error.contains("no person approved it within 10 s"), "{error}");
             assert!(world.transcript(&thread).contains("approval-refused"));
             let error = error_of(&world, question);
             assert!(error.contains("ann did not answer within 10 s"), "{error}");
