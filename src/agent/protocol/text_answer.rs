@@ -32,7 +32,7 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
 /// - the text is empty,
 /// - the model did not end the answer normally,
 /// - the turn contains an action or a refusal,
-/// - the turn contains any finding, except those about actions inside reasoning, or
+/// - the turn contains any finding, except those about reasoning, or
 /// - the turn contains an invalid note. An invalid note may be HTML in the text, such as `<progress
 ///   value="7"/>`.
 pub(super) fn take(
@@ -42,7 +42,9 @@ pub(super) fn take(
     finals: &AgentFinals,
     stop: StopReason,
 ) {
-    let is_thought = |notice: &Finding| notice.code == ExtractCode::ActionInReasoning.as_str();
+    let of_reasoning = [ExtractCode::ActionInReasoning, ExtractCode::ReasoningBegunInPrompt];
+    let of_reasoning = of_reasoning.map(ExtractCode::as_str);
+    let is_thought = |notice: &Finding| of_reasoning.contains(&notice.code.as_str());
     let is_bad_note = |action: &ExtractedAction| {
         let name = PayloadName::from(action.name());
         is_note(&name) && !finals.is_valid(&name, &action.payload())

@@ -64,6 +64,8 @@ codes! {
     /// A value contains both raw and escaped characters, and is kept as written.
     HalfEscaped "half_escaped" notice,
     OrphanCloseTag "orphan_close_tag" notice,
+    /// A close tag ends reasoning whose open tag stood in the prompt.
+    ReasoningBegunInPrompt "reasoning_begun_in_prompt" notice,
     NearMissTag "near_miss_tag" notice,
     TagMention "tag_mention" notice,
     /// A root element is in a namespace that the agent does not know.

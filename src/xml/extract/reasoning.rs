@@ -88,7 +88,7 @@ impl TurnWalk<'_> {
         let message = format!("`</{name}>` closes reasoning that began before this response");
         let mut step = self
             .hidden(0, end, ExtractCode::ActionInReasoning, "reasoning")
-            .note(RawFinding::new(ExtractCode::OrphanCloseTag, close, message));
+            .note(RawFinding::new(ExtractCode::ReasoningBegunInPrompt, close, message));
         let text = self.source.lossy(0..close).into_owned();
         step.item = Some(DraftItem::Reasoning { name, text, complete: true });
         step

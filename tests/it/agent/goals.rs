@@ -58,7 +58,9 @@ fn the_text_of_a_turn_answers_a_goal_whatever_ends_the_agents_other_calls() {
         for by in [FinalMode::Action, FinalMode::Text] {
             let mut options = researcher(way);
             options.final_by = by;
-            assert_eq!(answered(options, vec![reply(text)]), completed(text), "{way:?} {by:?}");
+            let goal = |text| answered(options.clone(), vec![reply(text)]);
+            assert_eq!(goal(text), completed(text), "{way:?} {by:?}");
+            assert_eq!(goal("So.\n</think>\n\nYes."), completed("Yes."), "{way:?} {by:?}");
         }
     }
 }

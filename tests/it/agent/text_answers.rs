@@ -38,6 +38,9 @@ fn the_text_of_a_turn_without_an_action_is_the_answer_on_each_transport() {
     let cases = [
         ("Ship it.", "Ship it."),
         ("<thinking>So.</thinking>\n\n# Yes\n\nShip it.\n", "# Yes\n\nShip it."),
+        // The template of the prompt had opened the reasoning.
+        ("So.\n</think>\n\nShip it.", "Ship it."),
+        ("Or <search><query>q</query></search>?</think>Ship it.", "Ship it."),
         ("a < b && c > d \"e\"", "a < b && c > d \"e\""),
         ("Use `x`:\n\n```\nfn f() {}\n```", "Use `x`:\n\n```\nfn f() {}\n```"),
         ("One.<br>Two.", "One.<br>Two."),
