@@ -89,8 +89,9 @@ pub enum Error {
     /// The response has status 200 and is not an event stream. `detail` states what it is.
     #[error("{route}: {detail}")]
     NotStreamed { route: ModelRoute, detail: String },
-    /// The provider reported an error in its answer, or in place of an answer, with status 200.
-    /// `kind` is the provider's name of the error, or empty if it has none.
+    /// The provider reported an error in its answer, or in place of an answer, with status 200. Or
+    /// the error is about the model's answer, which the provider could not parse. `kind` is the
+    /// provider's name of the error, or empty if it has none.
     #[error("{route}: reported an error{}{}", after_colon_or_unnamed(kind), after_colon(message))]
     Stream { route: ModelRoute, kind: String, message: String, retried: bool },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]

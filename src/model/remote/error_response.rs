@@ -28,6 +28,11 @@ struct ErrorBody {
     /// Type, code and status of the error, such as `rate_limit_error`; empty if the server states
     /// none of them.
     kind: String,
+    /// Delay that the error requests. Gemini states it here, and not in a header.
+    retry_after: Option<Duration>,
+    /// Whether the error is about the model's answer and not about the request: the provider could
+    /// not parse the native calls or the JSON that the model wrote.
+    is_about_answer: bool,
     /// Whether the document states an error: under the key `error` or `errors`, by a kind of error,
     /// by a message, or by a status such as `failed`.
     is_error: bool,
@@ -148,15 +153,14 @@ impl RemoteModel {
             if is_html { self.clean(&title(body)) } else { self.clean(&error_body.message) };
 
         let key = || self.key_source();
+        let retry_after = retry_after(answer).or(error_body.retry_after);
 
         match status {
             429 if is_about_credit(&error_body.kind) => {
                 Error::NoCredit { route, status, message, key: key() }
             }
-            429 => Error::RateLimited { route, message, retry_after: retry_after(answer) },
-            503 | 529 => {
-                Error::Overloaded { route, status, message, retry_after: retry_after(answer) }
-            }
+            429 => Error::RateLimited { route, message, retry_after },
+            503 | 529 => Error::Overloaded { route, status, message, retry_after },
             413 if is_html => Error::Rejected { route, status, message },
             401 if is_html => Error::Denied { route, status, message, key: key() },
             _ if is_html => Error::Html { route, status, url: self.url(), message },
@@ -166,6 +170,10 @@ impl RemoteModel {
             400 if states_missing_credit(&message) => {
                 Error::NoCredit { route, status, message, key: key() }
             }
+            400 | 422 if error_body.is_about_answer => {
+                let kind = self.clean(&error_body.kind);
+                Error::Stream { route, kind, message, retried: true }
+            }
             400 | 413 | 422 => Error::Rejected { route, status, message },
             200 if is_whole_answer(body) => {
                 Error::NotStreamed { route, detail: WHOLE_ANSWER.to_owned() }
@@ -174,41 +182,44 @@ impl RemoteModel {
                 let text = self.clean(&String::from_utf8_lossy(body));
                 Error::NotStreamed { route, detail: format!("{NO_ANSWER}: {text}") }
             }
-            200 => self.error_of_kind(&error_body.kind, message),
+            200 => self.reported_error(&error_body),
             _ => Error::Status { route, status, message },
         }
     }
 
     /// Returns the error for an error event within a stream.
     fn stream_error(&self, error: &str) -> Error {
-        let error_body = parse_error_body(error.as_bytes());
-        let message = self.clean(&error_body.message);
-        self.error_of_kind(&error_body.kind, message)
+        self.reported_error(&parse_error_body(error.as_bytes()))
     }
 
-    /// Converts an error of the kind `kind`, which a server reported in a response with status 200,
-    /// to an error of a model call. If `kind` stands for an HTTP status that has an error variant
-    /// of its own, such as `RateLimited` for 429, returns this variant. Otherwise, returns
+    /// Converts an error that a server reported in a response with status 200 to an error of a
+    /// model call. If the kind of the error stands for an HTTP status that has an error variant of
+    /// its own, such as `RateLimited` for 429, returns this variant. Otherwise, returns
     /// `Error::Stream`.
-    fn error_of_kind(&self, kind: &str, message: String) -> Error {
+    fn reported_error(&self, error_body: &ErrorBody) -> Error {
         let route = self.route();
         let status = 200;
+        let message = self.clean(&error_body.message);
         let key = || self.key_source();
-        let equal_status = status_of_kind(kind);
+        let retry_after = error_body.retry_after;
+        let equal_status = status_of_kind(&error_body.kind);
 
         match equal_status {
             Some(402) => Error::NoCredit { route, status, message, key: key() },
-            Some(429) => Error::RateLimited { route, message, retry_after: None },
-            Some(503 | 529) => Error::Overloaded { route, status, message, retry_after: None },
+            Some(429) => Error::RateLimited { route, message, retry_after },
+            Some(503 | 529) => Error::Overloaded { route, status, message, retry_after },
             Some(401 | 403) => Error::Denied { route, status, message, key: key() },
             Some(404) => self.unknown_model(status, message),
             Some(400) if states_missing_credit(&message) => {
                 Error::NoCredit { route, status, message, key: key() }
             }
-            Some(400 | 413 | 422) => Error::Rejected { route, status, message },
+            Some(400 | 413 | 422) if !error_body.is_about_answer => {
+                Error::Rejected { route, status, message }
+            }
             _ => {
-                let retried = equal_status.is_none_or(is_retried_status);
-                Error::Stream { route, kind: self.clean(kind), message, retried }
+                let is_retried = equal_status.is_none_or(is_retried_status);
+                let retried = is_retried || error_body.is_about_answer;
+                Error::Stream { route, kind: self.clean(&error_body.kind), message, retried }
             }
         }
     }
@@ -349,6 +360,12 @@ fn states_missing_credit(message: &str) -> bool {
     message.to_ascii_lowercase().contains("credit balance is")
 }
 
+/// Whether the kind of an error says that the provider could not parse the model's answer. Groq
+/// reports this as a defect of the request.
+fn is_about_answer(kind: &str) -> bool {
+    ["tool_use_failed", "json_validate_failed"].iter().any(|word| kind.contains(word))
+}
+
 /// Returns the error in the value of a key for errors: the first item of a list, or the value
 /// itself. Returns `None` for null and for an empty list.
 fn first_error(value: &Json) -> Option<&Json> {
@@ -362,8 +379,9 @@ fn first_error(value: &Json) -> Option<&Json> {
 /// Parses the body of an error response, which is plain text or JSON. In a JSON list, parses the
 /// first item. The error is the value of the key `error`, or the first one of the key `errors`, or
 /// the whole JSON if both keys are missing. The message is the error itself if it is a string, or
-/// else its `message`, `error_msg` or `detail`. The end of a body with one of the two keys may be
-/// missing.
+/// else its `message`, `error_msg` or `detail`. In parentheses, the details follow that only other
+/// keys have: the error of an upstream provider, and the answer that could not be parsed. The end
+/// of a body with one of the two keys may be missing.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
     let keys = DocumentKeys::read(body);
     let has_error = keys.error.is_some();
@@ -374,7 +392,7 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
     };
     let Some(json) = json else {
         let message = String::from_utf8_lossy(body).into_owned();
-        return ErrorBody { message, kind: String::new(), is_error: has_error };
+        return ErrorBody { message, is_error: has_error, ..ErrorBody::default() };
     };
 
     let inner = ["error", "errors"].into_iter().find_map(|key| first_error(json.get(key)?));
@@ -386,10 +404,13 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
         Some(other) => Some(other.to_string()),
     };
 
+    let upstream = upstream_error(error).unwrap_or_default();
     let message = match error {
         Json::String(text) => text.clone(),
         _ => ["message", "error_msg", "detail"].into_iter().find_map(text).unwrap_or_default(),
     };
+    let details = [Some(upstream.message), text("failed_generation")];
+    let message = details.into_iter().flatten().fold(message, with_detail);
 
     let words = ["type", "code", "error_code", "status"].map(text);
     let mut kinds: Vec<String> = words.into_iter().flatten().collect();
@@ -404,7 +425,55 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
     let is_failed = text("status").is_some_and(|status| states_failure(&status));
     let is_error = has_error || inner.is_some() || is_named || is_described || is_failed;
     let is_error = is_error || status_of_kind(&kind).is_some();
-    ErrorBody { message, kind, is_error }
+    ErrorBody {
+        message,
+        retry_after: retry_delay(error).or(upstream.retry_after),
+        is_about_answer: is_about_answer(&kind) || upstream.is_about_answer,
+        kind,
+        is_error,
+    }
+}
+
+/// Returns the error of the provider to which a gateway forwarded the request. The message begins
+/// with the name of this provider. `None` if the error states none. OpenRouter puts the response of
+/// the provider into its own error, whose message is only `Provider returned error`.
+fn upstream_error(error: &Json) -> Option<ErrorBody> {
+    let metadata = error.get("metadata")?;
+    let raw = match metadata.get("raw")? {
+        Json::String(text) => text.trim().to_owned(),
+        Json::Null => return None,
+        document => document.to_string(),
+    };
+    if raw.is_empty() {
+        return None;
+    }
+
+    let mut upstream = parse_error_body(raw.as_bytes());
+    if upstream.message.is_empty() {
+        upstream.message = raw;
+    }
+    if let Some(Json::String(name)) = metadata.get("provider_name") {
+        upstream.message = format!("{name}: {}", upstream.message);
+    }
+    Some(upstream)
+}
+
+/// Appends a detail in parentheses to a message that does not contain it.
+fn with_detail(message: String, detail: String) -> String {
+    if message.contains(&detail) {
+        message
+    } else if message.is_empty() {
+        detail
+    } else {
+        format!("{message} ({detail})")
+    }
+}
+
+/// Returns the delay that the details of an error request, such as `4.2s` under `retryDelay`.
+fn retry_delay(error: &Json) -> Option<Duration> {
+    let details = error.get("details")?.as_array()?;
+    let delay = details.iter().find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    seconds(delay.strip_suffix('s')?)
 }
 
 /// Whether the status in a document stands for an error, as `error`, `failed` and `failure` do.
@@ -413,9 +482,8 @@ fn states_failure(status: &str) -> bool {
     status.starts_with("error") || status.starts_with("fail")
 }
 
-/// Returns the delay that the server requests: in milliseconds, in seconds, or as a date. Returns
-/// `None` if the server requests none. A number of seconds that is too large for a duration is the
-/// longest pause.
+/// Returns the delay that the headers of a response request: in milliseconds, in seconds, or as a
+/// date. Returns `None` if they request none.
 fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {
@@ -423,15 +491,22 @@ fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     }
 
     let text = answer.header("retry-after")?.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        let longest = (seconds > 0.0).then_some(limits::MODEL_PAUSE_MAX);
-        return Duration::try_from_secs_f64(seconds).ok().or(longest);
+    if text.parse::<f64>().is_ok() {
+        return seconds(text);
     }
 
     let until = date(text)?;
     // A date is compared with the server's own clock, if the response states its time.
     let now = answer.header("date").and_then(date).unwrap_or_else(Time::now);
     Some(until.since(now))
+}
+
+/// Parses a number of seconds. A number that is too large for a duration is the longest pause.
+/// Returns `None` for a negative number and for any other text.
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.parse().ok()?;
+    let longest = (seconds > 0.0).then_some(limits::MODEL_PAUSE_MAX);
+    Duration::try_from_secs_f64(seconds).ok().or(longest)
 }
 
 /// Parses an HTTP date. Returns `None` if the text is no such date.

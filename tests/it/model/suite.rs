@@ -302,6 +302,9 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         ("422 Unprocessable", "invalid", ("rejected", false, true)),
         ("429 Too Many Requests", "rate_limit_error", ("rate limited", true, true)),
         ("429 Too Many Requests", "insufficient_quota", ("no credit", false, true)),
+        // The provider could not parse the model's answer.
+        ("400 Bad Request", "tool_use_failed", ("stream", true, true)),
+        ("422 Unprocessable", "json_validate_failed", ("stream", true, true)),
         ("500 Internal Server Error", "api_error", ("status", true, true)),
         ("502 Bad Gateway", "api_error", ("status", true, true)),
         ("503 Service Unavailable", "overloaded", ("overloaded", true, true)),
@@ -344,6 +347,21 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         ("no JSON at all\r\n\u{7}", "no JSON at all"),
         ("", "HTTP 400"),
         ("{\"error\":null}", "HTTP 400"),
+        // OpenRouter quotes the response of the provider to which it forwarded the request.
+        (
+            r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":
+            "{\"error\":{\"message\":\"no such tool\"}}","provider_name":"Anthropic"}}}"#,
+            "400): Provider returned error (Anthropic: no such tool)",
+        ),
+        (
+            r#"{"error":{"message":"Provider returned error","metadata":{"raw":{"a":1}}}}"#,
+            "400): Provider returned error ({\"a\":1})",
+        ),
+        (r#"{"error":{"message":"bad","metadata":{"raw":"","provider_name":"x"}}}"#, "400): bad"),
+        (
+            r#"{"error":{"message":"See it.","code":"tool_use_failed","failed_generation":"<f"}}"#,
+            "reported an error: tool_use_failed: See it. (<f)",
+        ),
     ] {
         let error = answered(wire.preset, Script::whole("400 Bad", "", body)).await.0.unwrap_err();
         assert!(error.to_string().contains(words), "{body}: {error}");
@@ -377,6 +395,33 @@ async fn retry_after_is_seconds_or_a_date(wire: &Wire) {
             assert!(error.is_overload());
         }
     }
+
+    // Gemini states the delay in the error.
+    let document = |delay: &str| {
+        let details = format!(
+            r#"[{{"@type":"type.googleapis.com/google.rpc.Help"}},{{"retryDelay":{delay}}}]"#
+        );
+        let error = format!(r#"{{"code":429,"message":"Wait.","details":{details}}}"#);
+        format!(r#"{{"type":"error","error":{error}}}"#)
+    };
+    for (delay, headers, expected) in [
+        ("\"4s\"", "", Some(Duration::from_secs(4))),
+        ("\"45.837906927s\"", "", Some(Duration::new(45, 837_906_927))),
+        ("\"4s\"", "Retry-After: 7\r\n", Some(Duration::from_secs(7))),
+        ("\"4s\"", "Retry-After: soon\r\n", Some(Duration::from_secs(4))),
+        ("\"-4s\"", "", None),
+        ("\"4\"", "", None),
+        ("4", "", None),
+    ] {
+        let document = document(delay);
+        let status = "429 Too Many Requests";
+        let whole = Script::whole(status, headers, &format!("[{document}]"));
+        let error = answered(wire.preset, whole).await.0.unwrap_err();
+        assert_eq!(error.retry_after(), expected, "{delay} {headers}: {error}");
+    }
+    let event = Script::stream(&[format!("event: error\ndata: {}\n\n", document("\"4s\""))]);
+    let error = answered(wire.preset, event).await.0.unwrap_err();
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(4)), "{error}");
 }
 
 async fn an_html_page_is_no_answer(wire: &Wire) {
@@ -618,6 +663,8 @@ async fn an_error_within_status_200_counts_as_the_error_with_its_own_status(wire
         (r#""code":422"#, ("rejected", false, true)),
         (r#""code":429"#, ("rate limited", true, true)),
         (r#""code":429,"type":"insufficient_quota""#, ("no credit", false, true)),
+        (r#""code":"tool_use_failed","status_code":400"#, ("stream", true, true)),
+        (r#""type":"invalid_request_error","code":"tool_use_failed""#, ("stream", true, true)),
         (r#""code":502"#, ("stream", true, true)),
         (r#""code":503"#, ("overloaded", true, true)),
         (r#""type":"invalid_request_error","code":"invalid_api_key""#, ("denied", false, true)),
