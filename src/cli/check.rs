@@ -40,8 +40,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(exit_of(&sizes).into())
         }
         Ok(config) => {
-            put(&screen(&config))?;
             let sizes = prompt_sizes(&config)?;
+            put(&screen(&config, problems(&config, &sizes).iter().count()))?;
             let bounded = sizes.iter().filter(|size| size.window.is_some());
             let rows = bounded.map(|size| (size.agent.to_string(), prompt(size)));
             let mut prompts = String::new();
@@ -186,8 +186,12 @@ fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::
     }))
 }
 
-fn screen(config: &Config) -> String {
-    let mut out = format!("{} is good: {}\n", config.name, config.file.display());
+/// Describes a config that can be loaded. `errors` is the number of its errors, which follow the
+/// description.
+fn screen(config: &Config, errors: usize) -> String {
+    let state =
+        if errors == 0 { "is good".to_owned() } else { format!("has {}", count(errors, "error")) };
+    let mut out = format!("{} {state}: {}\n", config.name, config.file.display());
 
     let members = |role: Role| config.contracts.iter().filter(move |c| c.role == role);
     section(&mut out, "clients", members(Role::Client).map(|c| (c.name.to_string(), peers(c))));

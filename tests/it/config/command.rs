@@ -723,6 +723,8 @@ fn a_prompt_is_counted_against_its_window_and_its_largest_payload_is_named() {
     let told = text(&narrow.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(narrow.status.code(), Some(78), "{told}");
     assert!(told.contains("the prompt of researcher does not fit: "), "{told}");
+    let first = text(&narrow.stdout).lines().next();
+    assert_eq!(first, Some("desk has 1 error: good.toml"));
 }
 
 /// The sizes of the prompts, as `check --json` states them, and the exit code.
