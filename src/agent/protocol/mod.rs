@@ -5,6 +5,7 @@
 pub mod feedback;
 mod finals;
 mod grammar;
+mod leaked_call;
 mod locate;
 pub mod native;
 pub mod notice;
@@ -34,6 +35,10 @@ use feedback::AvailableActions;
 use native::NativeTools;
 use parse_turn::ParsedItems;
 use xml_final::TurnSlots;
+
+/// Text about a native call that the server left in the text of an answer.
+const LEFT_IN_TEXT: &str =
+    "; the server left it in the text, so it may lack a tool parser for this model";
 
 /// The protocol that one agent uses with its model.
 #[derive(Debug)]
@@ -315,22 +320,27 @@ impl AgentProtocol {
         }
 
         if sorted.is_idle() && !sorted.noted && (sorted.has_text || silent) {
-            feedback_findings.push(match self.prompt_input.transport {
-                ActionTransport::Xml => self.choices.no_action(raw, unknown),
-                ActionTransport::Native => {
-                    let finals = prompt_sections::name_of_final(&self.choices.finals);
-                    self.choices.no_call(raw, &format!("end the task with {finals}"))
-                }
-                ActionTransport::XmlFinal => {
-                    let how = xml_final::how(&self.prompt_input.finals);
-                    self.choices.no_call(raw, &format!("end the task: {how}"))
-                }
-            });
+            feedback_findings.push(self.no_action(raw, unknown));
         }
 
         self.explain_unknown_actions(sorted, raw);
         feedback_findings.append(&mut sorted.reading.feedback);
         sorted.reading.feedback = feedback_findings;
+    }
+
+    /// Creates feedback that the turn contains no action. The feedback shows how to write an action.
+    fn no_action(&self, raw: &str, unknown: &[String]) -> Finding {
+        match self.prompt_input.transport {
+            ActionTransport::Xml => self.choices.no_action(raw, unknown),
+            ActionTransport::Native => {
+                let finals = prompt_sections::name_of_final(&self.choices.finals);
+                self.choices.no_call(raw, &format!("end the task with {finals}"))
+            }
+            ActionTransport::XmlFinal => {
+                let how = xml_final::how(&self.prompt_input.finals);
+                self.choices.no_call(raw, &format!("end the task: {how}"))
+            }
+        }
     }
 
     /// Returns the names of the turn's unknown elements for feedback. From the twelfth renderer
@@ -345,20 +355,24 @@ impl AgentProtocol {
     }
 
     /// Appends an explanation to the last refusal of the turn: how the model writes an action. Does
-    /// this only if the transport is `xml`, the turn contains no actions, and every refusal
-    /// concerns an element with an unknown name.
+    /// this only if the turn contains no actions, and every refusal concerns an unknown name. If
+    /// the transport has native calls, does this only if the server left such a call in the text.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
+        let is_leaked = |broken: &BrokenPayload| leaked_call::marker_in(&broken.attempt).is_some();
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;
-        if self.transport() != ActionTransport::Xml || !actions.is_empty() {
+        if !actions.is_empty() || !broken.iter().all(is_unknown) {
             return;
         }
 
-        if broken.iter().all(is_unknown)
-            && let Some(last) = broken.last_mut()
-        {
-            let how = self.choices.no_action(raw, &[]).message;
-            last.finding.message = format!("{}; {how}", last.finding.message);
+        let cause = match self.transport() {
+            ActionTransport::Xml => "",
+            _ if broken.iter().any(is_leaked) => LEFT_IN_TEXT,
+            _ => return,
+        };
+        if let Some(last) = broken.last_mut() {
+            let how = self.no_action(raw, &[]).message;
+            last.finding.message = format!("{}{cause}; {how}", last.finding.message);
         }
     }
 }

@@ -2,24 +2,29 @@
 //! the agent's call.
 
 use super::finals::AgentFinals;
+use super::leaked_call;
 use super::parse_turn::{ParsedItems, is_note};
+use super::turn_excess::UNKNOWN_ACTION;
 use super::xml_final::TurnSlots;
 use crate::ids::PayloadName;
 use crate::model::StopReason;
 use crate::mutant::mutant;
 use crate::xml::extract::{
-    ActionGrammar, ExtractCode, ExtractedAction, ExtractedItem, Extraction, near_miss,
+    ActionGrammar, ExtractCode, ExtractedAction, ExtractedItem, Extraction, is_vendor_call,
+    near_miss,
 };
 use crate::xml::findings::{Finding, TextLocation};
 
 /// Whether an item of a turn is part of the answer. True for text. Also true for an unknown
-/// element, such as HTML in Markdown, except in two cases: the element contains an action, or its
-/// name equals or resembles the name of an action or a slot.
+/// element, such as HTML in Markdown, except in three cases: the element contains an action, its
+/// name equals or resembles the name of an action or a slot, or it is a call in the format of a
+/// model vendor.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,
         ExtractedItem::UnknownElement(element) => {
             !element.holds_action
+                && !is_vendor_call(element.name.as_bytes())
                 && near_miss(&element.name, grammar).is_none()
                 && !slots.is_meant(&element.name)
         }
@@ -28,7 +33,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
 }
 
 /// Ends the agent's call with the text of a turn. If the text does not have the configured format,
-/// adds feedback instead. Does nothing if:
+/// adds feedback instead. Refuses a text with a call in the format of a model vendor, which the
+/// server left in the text. Does nothing if:
 /// - the text is empty,
 /// - the model did not end the answer normally,
 /// - the turn contains an action or a refusal,
@@ -72,6 +78,14 @@ pub(super) fn take(
     }
 
     let place = TextLocation::default();
+    if let Some(marker) = leaked_call::marker_in(text) {
+        let message = format!(
+            "`{marker}` begins a call in a form that is none of yours, and nothing in it is acted on"
+        );
+        sorted.refuse(text.to_owned(), Finding::new(UNKNOWN_ACTION, place, message));
+        return;
+    }
+
     let report = finals.check_format(text, place.clone()).and_then(|()| finals.write(text, place));
     match report {
         Ok(answer) => sorted.add_action(answer),

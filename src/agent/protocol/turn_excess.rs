@@ -11,8 +11,9 @@ use crate::xml::findings::{Finding, TextLocation};
 /// Code of the finding about the parts of a turn beyond the limits.
 const EXCESS: &str = "turn-excess";
 
-/// Code of the finding about a closed element that has no namespace and an unknown name.
-const UNKNOWN_ELEMENT: &str = "unknown-action";
+/// Code of the finding about a closed element that has no namespace and an unknown name, or about a
+/// call that a server left in the text.
+pub(super) const UNKNOWN_ACTION: &str = "unknown-action";
 
 /// The parts of a turn beyond the limits.
 #[derive(Default)]
@@ -87,7 +88,7 @@ pub(super) fn merge(turn: &mut ParsedTurn) {
         merged.add(&String::from_utf8_lossy(&note));
     }
 
-    let is_unknown = |refusal: &BrokenPayload| refusal.finding.code == UNKNOWN_ELEMENT;
+    let is_unknown = |refusal: &BrokenPayload| refusal.finding.code == UNKNOWN_ACTION;
     let elements = turn.broken.iter().filter(|refusal| is_unknown(refusal)).count();
     let max = limits::TURN_REFUSALS_MAX + 1;
     let mut unknown = KeptRefusals { seen: 0, total: elements, max };
@@ -147,7 +148,7 @@ mod tests {
     }
 
     fn refusal(index: usize, attempt: &str) -> BrokenPayload {
-        refusal_with(UNKNOWN_ELEMENT, index, attempt)
+        refusal_with(UNKNOWN_ACTION, index, attempt)
     }
 
     fn refusal_with(code: &str, index: usize, attempt: &str) -> BrokenPayload {
@@ -223,14 +224,14 @@ mod tests {
     fn refusals_of_known_actions_stay_beside_merged_elements() {
         let known = |index: usize| index.is_multiple_of(2);
         let refusals = (0..80).map(|index| {
-            let code = if known(index) { "unknown-param" } else { UNKNOWN_ELEMENT };
+            let code = if known(index) { "unknown-param" } else { UNKNOWN_ACTION };
             refusal_with(code, index, "<x/>")
         });
         let mut turn = ParsedTurn { broken: refusals.collect(), ..ParsedTurn::default() };
         merge(&mut turn);
         let count = |code: &str| turn.broken.iter().filter(|one| one.finding.code == code).count();
         assert_eq!(count("unknown-param"), 40);
-        assert_eq!(count(UNKNOWN_ELEMENT), limits::TURN_REFUSALS_MAX);
+        assert_eq!(count(UNKNOWN_ACTION), limits::TURN_REFUSALS_MAX);
         assert!(turn.broken.iter().map(|one| one.index).eq(0..turn.broken.len()));
         let merged = turn.broken.last().unwrap();
         assert!(merged.finding.message.starts_with("24 more parts"), "{:?}", merged.finding);

@@ -38,7 +38,7 @@ use super::write;
 pub use codes::ExtractCode;
 pub use extractor::Extractor;
 pub use grammar::{ActionGrammar, ExtractLimits, near_miss};
-pub use unknown_element::VENDOR_WRAPPERS;
+pub use unknown_element::is_vendor_call;
 
 /// The result of extracting one turn.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -12,10 +12,8 @@ use super::top_level_markup::TopLevelPiece;
 use super::turn_bytes::{NeedMoreBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Names of the elements in which some model vendors wrap calls. If such a wrapper contains only
-/// white space, whole actions and further wrappers, its own tags count as text, and the actions
-/// inside it are executed.
-pub const VENDOR_WRAPPERS: [&str; 10] = [
+/// Names of the elements in which some model vendors write native calls.
+const VENDOR_CALLS: [&str; 7] = [
     "tool_call",
     "tool_calls",
     "function_call",
@@ -23,10 +21,11 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
     "tool_use",
     "tool_uses",
     "invoke",
-    "action",
-    "actions",
-    "tools",
 ];
+
+/// Further names of elements that models write around actions. Unlike [`VENDOR_CALLS`], other XML
+/// may have these names, too.
+const ACTION_LISTS: [&str; 3] = ["action", "actions", "tools"];
 
 impl TurnWalk<'_> {
     /// Decides how to treat an element whose name has no namespace and is unknown to the agent. A
@@ -155,7 +154,7 @@ impl TurnWalk<'_> {
         Ok(in_code)
     }
 
-    /// Returns the offset after the close tag of a wrapper, an element in [`VENDOR_WRAPPERS`].
+    /// Returns the offset after the close tag of a wrapper, an element that [`is_wrapper`] names.
     /// Returns `None` if the wrapper is empty, if it contains anything other than whole actions and
     /// wrappers, or if wrappers are nested too deep.
     fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMoreBytes> {
@@ -192,11 +191,21 @@ impl TurnWalk<'_> {
     }
 }
 
-/// Whether [`VENDOR_WRAPPERS`] contains the local name of an element. Ignores the prefix of the
-/// name, because some call formats write a prefix without binding it.
+/// Whether some models write elements of the name `name` around actions. If such a wrapper contains
+/// only white space, whole actions and further wrappers, its own tags count as text, and the actions
+/// inside it are executed.
 fn is_wrapper(name: &[u8]) -> bool {
-    let local = name.rsplit(|byte| *byte == b':').next().unwrap_or(name);
-    VENDOR_WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == local)
+    is_vendor_call(name) || ACTION_LISTS.iter().any(|list| list.as_bytes() == local(name))
+}
+
+/// Whether some model vendors write native calls as elements of the name `name`.
+pub fn is_vendor_call(name: &[u8]) -> bool {
+    VENDOR_CALLS.iter().any(|call| call.as_bytes() == local(name))
+}
+
+/// Returns the name without its prefix. Some call formats write a prefix without binding it.
+fn local(name: &[u8]) -> &[u8] {
+    name.rsplit(|byte| *byte == b':').next().unwrap_or(name)
 }
 
 /// Whether `text` contains a close tag with the name `name`.

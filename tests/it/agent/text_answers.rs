@@ -46,6 +46,8 @@ fn the_text_of_a_turn_without_an_action_is_the_answer_on_each_transport() {
         ("One.<br>Two.", "One.<br>Two."),
         ("<p>One <b>bold</b> word.</p>", "<p>One <b>bold</b> word.</p>"),
         ("Then <em>ship</em> it.", "Then <em>ship</em> it."),
+        ("It writes `<tool_call>{}</tool_call>`.", "It writes `<tool_call>{}</tool_call>`."),
+        ("<actions>Ship it.</actions>", "<actions>Ship it.</actions>"),
     ];
     for way in WAYS {
         for (text, answer) in cases {
@@ -69,6 +71,46 @@ fn a_text_with_an_action_in_any_state_is_no_answer() {
     ];
     for (title, text) in cases {
         assert_eq!(by_text(ActionTransport::Xml, text), None, "{title}");
+    }
+}
+
+// F2
+#[test]
+fn a_call_that_the_server_left_in_the_text_is_refused_and_explained() {
+    let call = r#"{"name": "search", "arguments": {"query": "q"}}"#;
+    let texts = [
+        format!("<tool_call>\n{call}\n</tool_call>"),
+        format!("So.</think>\nI look.\n<tool_call>{call}</tool_call>\n"),
+        format!("<tool_call>\n{call}"),
+        format!("<fc:function_calls>{call}</fc:function_calls>"),
+        "<function=search>\n<parameter=query>\nq\n</parameter>\n</function>".to_owned(),
+        "[TOOL_CALLS]search[ARGS]{\"query\": \"q\"}".to_owned(),
+    ];
+    for way in WAYS {
+        for text in &texts {
+            let (answer, codes) = answered(way, FinalMode::Text, reply(text));
+            assert_eq!(answer, None, "{way:?} {text}");
+            assert_eq!(codes[0], "unknown-action", "{way:?} {text}: {codes:?}");
+            assert!(!codes.contains(&"no-action".to_owned()), "{way:?} {text}: {codes:?}");
+        }
+
+        let turns = [&*texts[0], "Ship it."].map(|text| Says::Exactly(reply(text)));
+        let model = Scripted::new(way, turns.into());
+        let mut options = researcher(way);
+        options.final_by = FinalMode::Text;
+        let mut stage = Stage::with(options, model.clone());
+        stage.ask();
+        let requests = model.requests();
+        let shown = requests[1].messages.iter().flat_map(|message| message.texts());
+        let shown: String = shown.collect();
+        let expected = match way {
+            ActionTransport::Xml => "call one tool (",
+            _ => {
+                "it may lack a tool parser for this model; the response did not contain a valid tool"
+            }
+        };
+        assert!(shown.contains("`tool_call` is no action of yours"), "{way:?}: {shown}");
+        assert!(shown.contains(expected), "{way:?}: {shown}");
     }
 }
 

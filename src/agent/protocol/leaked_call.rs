@@ -1,0 +1,73 @@
+//! Calls that a server left in the text of an answer. A server that has no tool parser for its model
+//! passes the calls of the model on as text, in the format of the model's vendor.
+
+use crate::xml::extract::is_vendor_call;
+
+/// Texts with which a call begins in formats that are not XML.
+const MARKERS: [&str; 6] = [
+    // Llama, Qwen3-Coder
+    "<function=",
+    // Mistral
+    "[TOOL_CALLS]",
+    // Kimi, Phi
+    "<|tool_call",
+    // Llama
+    "<|python_tag|>",
+    // DeepSeek
+    "<\u{ff5c}tool\u{2581}call",
+    // gpt-oss
+    "<|channel|>commentary to=",
+];
+
+/// Returns the first marker of a call in a vendor's format, such as `<tool_call`. A marker counts
+/// at the beginning of a line outside of code fences.
+pub(super) fn marker_in(text: &str) -> Option<&str> {
+    let mut is_fenced = false;
+    for line in text.lines().map(str::trim_start) {
+        if line.starts_with("```") || line.starts_with("~~~") {
+            is_fenced = !is_fenced;
+        } else if !is_fenced && let Some(marker) = marker_at_start(line) {
+            return Some(marker);
+        }
+    }
+
+    None
+}
+
+/// Returns the marker with which `text` begins. Returns `None` if the text begins with no call in a
+/// vendor's format.
+fn marker_at_start(text: &str) -> Option<&str> {
+    let marker = MARKERS.iter().find(|marker| text.starts_with(**marker));
+    let length = marker.map(|marker| marker.len()).or_else(|| {
+        let name = text.strip_prefix('<')?.split([' ', '\t', '\r', '\n', '/', '>']).next()?;
+        is_vendor_call(name.as_bytes()).then_some(1 + name.len())
+    });
+    text.get(..length?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_recognised_at_the_beginning_of_a_line_outside_of_fences() {
+        for (text, expected) in [
+            ("<tool_call>\n{\"name\": \"a\"}", Some("<tool_call")),
+            ("Look.\n <fc:invoke name=\"a\">", Some("<fc:invoke")),
+            ("Look.\r\n\r\n<function=a>", Some("<function=")),
+            ("[TOOL_CALLS]a[ARGS]{}", Some("[TOOL_CALLS]")),
+            ("<|tool_calls_section_begin|>", Some("<|tool_call")),
+            ("<\u{ff5c}tool\u{2581}calls\u{2581}begin\u{ff5c}>", Some("<\u{ff5c}tool\u{2581}call")),
+            ("<|channel|>commentary to=functions.a", Some("<|channel|>commentary to=")),
+            ("<|channel|>final<|message|>Yes.", None),
+            ("```\n<tool_call>\n```\nSo.", None),
+            ("```\na\n```\n<tool_call>", Some("<tool_call")),
+            ("It writes <tool_call> first, or [TOOL_CALLS].", None),
+            ("<tool_caller>\n<function>", None),
+            ("<actions>\n</actions>", None),
+            ("", None),
+        ] {
+            assert_eq!(marker_in(text), expected, "{text}");
+        }
+    }
+}
