@@ -155,10 +155,7 @@ impl RemoteModel {
         let key = || self.key_source();
         let retry_after = retry_after(answer).or(error_body.retry_after);
 
-        match status {
-            429 if is_about_credit(&error_body.kind) => {
-                Error::NoCredit { route, status, message, key: key() }
-            }
+        match exact_status(status, &error_body) {
             429 => Error::RateLimited { route, message, retry_after },
             503 | 529 => Error::Overloaded { route, status, message, retry_after },
             413 if is_html => Error::Rejected { route, status, message },
@@ -167,9 +164,6 @@ impl RemoteModel {
             401 | 403 => Error::Denied { route, status, message, key: key() },
             402 => Error::NoCredit { route, status, message, key: key() },
             404 | 405 => self.unknown_model(status, message),
-            400 if states_missing_credit(&message) => {
-                Error::NoCredit { route, status, message, key: key() }
-            }
             400 | 422 if error_body.is_about_answer => {
                 let kind = self.clean(&error_body.kind);
                 Error::Stream { route, kind, message, retried: true }
@@ -202,7 +196,8 @@ impl RemoteModel {
         let message = self.clean(&error_body.message);
         let key = || self.key_source();
         let retry_after = error_body.retry_after;
-        let equal_status = status_of_kind(&error_body.kind);
+        let stated = status_of_kind(&error_body.kind);
+        let equal_status = stated.map(|stated| exact_status(stated, error_body));
 
         match equal_status {
             Some(402) => Error::NoCredit { route, status, message, key: key() },
@@ -210,9 +205,6 @@ impl RemoteModel {
             Some(503 | 529) => Error::Overloaded { route, status, message, retry_after },
             Some(401 | 403) => Error::Denied { route, status, message, key: key() },
             Some(404) => self.unknown_model(status, message),
-            Some(400) if states_missing_credit(&message) => {
-                Error::NoCredit { route, status, message, key: key() }
-            }
             Some(400 | 413 | 422) if !error_body.is_about_answer => {
                 Error::Rejected { route, status, message }
             }
@@ -250,7 +242,7 @@ const STATUS_OF_WORDS: &[(&str, u16)] = &[
 /// Returns `None` for any other kind.
 fn status_of_kind(kind: &str) -> Option<u16> {
     let kind = kind.to_ascii_lowercase();
-    if is_about_credit(&kind) || kind.contains("billing") {
+    if is_about_credit(&kind) {
         return Some(402);
     }
 
@@ -350,14 +342,38 @@ fn title(body: &[u8]) -> String {
     }
 }
 
-fn is_about_credit(kind: &str) -> bool {
-    ["insufficient_quota", "billing_hard_limit", "credit"].iter().any(|word| kind.contains(word))
+/// Returns the HTTP status that describes an error more exactly than its own status `status`:
+///
+/// - 402 in place of 400 or 429 if the account has no credit left. Anthropic reports this as a
+///   defect of the request, and xAI as a rate limit.
+/// - 401 in place of 400 if the key is wrong, which Gemini and xAI report as a defect of the
+///   request.
+///
+/// Returns `status` for any other error.
+fn exact_status(status: u16, error_body: &ErrorBody) -> u16 {
+    let message = error_body.message.to_ascii_lowercase();
+    let kind = error_body.kind.to_ascii_lowercase();
+    match status {
+        400 | 429 if is_about_credit(&kind) || states_missing_credit(&message) => 402,
+        400 if states_wrong_key(&message) => 401,
+        _ => status,
+    }
 }
 
-/// Whether the message of an error with the status 400 states that the account has no credit left.
-/// Anthropic reports this under the same status and kind as a defect of the request.
+fn is_about_credit(kind: &str) -> bool {
+    ["insufficient_quota", "billing", "credit"].iter().any(|word| kind.contains(word))
+}
+
+/// Whether a message in lower case states that the account has no credit left.
 fn states_missing_credit(message: &str) -> bool {
-    message.to_ascii_lowercase().contains("credit balance is")
+    ["credit balance is", "used all available credits"].iter().any(|text| message.contains(text))
+}
+
+/// Whether a message in lower case states that the provider does not accept the key.
+fn states_wrong_key(message: &str) -> bool {
+    ["incorrect api key", "invalid api key", "api key not valid", "api key not found"]
+        .iter()
+        .any(|text| message.starts_with(text))
 }
 
 /// Whether the kind of an error says that the provider could not parse the model's answer. Groq

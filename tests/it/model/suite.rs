@@ -302,6 +302,7 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         ("422 Unprocessable", "invalid", ("rejected", false, true)),
         ("429 Too Many Requests", "rate_limit_error", ("rate limited", true, true)),
         ("429 Too Many Requests", "insufficient_quota", ("no credit", false, true)),
+        ("429 Too Many Requests", "billing_not_active", ("no credit", false, true)),
         // The provider could not parse the model's answer.
         ("400 Bad Request", "tool_use_failed", ("stream", true, true)),
         ("422 Unprocessable", "json_validate_failed", ("stream", true, true)),
@@ -331,11 +332,21 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         }
         assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{text}"); // F6
     }
-    // The account has no credit, but the status and the kind are those of a defect of the request.
-    let text = "Your credit balance is too low to access the API.";
-    let body = (wire.complaint)("invalid_request_error", text);
-    let error = answered(wire.preset, Script::whole("400 Bad", "", &body)).await.0.unwrap_err();
-    assert_eq!(verdict(&error), ("no credit", false, true), "{error}");
+    // The message alone states that the account has no credit, or that the key is wrong.
+    let no_credit = ("no credit", false, true);
+    let denied = ("denied", false, true);
+    let spent = "Your team has either used all available credits or reached its monthly limit.";
+    for (status, text, expected) in [
+        ("400 Bad", "Your credit balance is too low to access the API.", no_credit),
+        ("429 Too Many", spent, no_credit),
+        ("400 Bad", "Incorrect API key provided: xa***RM.", denied),
+        ("400 Bad", "API key not valid. Please pass a valid API key.", denied),
+        ("400 Bad", "messages.0: \"Incorrect API key\" is no role", ("rejected", false, true)),
+    ] {
+        let body = (wire.complaint)("invalid_request_error", text);
+        let error = answered(wire.preset, Script::whole(status, "", &body)).await.0.unwrap_err();
+        assert_eq!(verdict(&error), expected, "{error}");
+    }
 
     // In every form that servers use.
     for (body, words) in [
