@@ -5,15 +5,11 @@ use std::ffi::OsStr;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
+use crate::nats::CLIENT_LOG_LEVELS;
+
 /// Log levels if `ORGANISM_LOG` is not set. They show warnings, the standard error of listeners,
 /// and each config that a reload has put in force.
-///
-/// The NATS client logs a message at each attempt to connect. These messages are hidden, because
-/// the module `nats` logs the same errors once, with advice. If the client leaves a server, for
-/// example after a malformed message, only the client logs the reason. This log line is shown; it
-/// has the field `error`.
-const DEFAULT_LEVELS: &str = "warn,listener=info,config=info,async_nats=off,\
-                              async_nats[{error}]=debug,async_nats::connector=off";
+const DEFAULT_LEVELS: &str = "warn,listener=info,config=info";
 
 /// Returns the filter that the value of `ORGANISM_LOG` describes. Returns `None` if the variable is
 /// not set or empty. If the value is invalid, returns an error for people.
@@ -43,7 +39,7 @@ pub fn from_variable(value: Option<&OsStr>) -> Result<Option<EnvFilter>, String>
 
 /// Returns the filter for a command whose `ORGANISM_LOG` is not set.
 pub fn by_default() -> EnvFilter {
-    EnvFilter::new(DEFAULT_LEVELS)
+    EnvFilter::new(format!("{DEFAULT_LEVELS},{CLIENT_LOG_LEVELS}"))
 }
 
 #[cfg(test)]

@@ -8,8 +8,11 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use tracing_subscriber::EnvFilter;
+
 use crate::bus::memory::CallMemory;
 use crate::ids::PayloadName;
+use crate::nats::CLIENT_LOG_LEVELS;
 
 use super::connection::KitConnection;
 use super::delivery_channel::DeliveryChannel;
@@ -46,6 +49,20 @@ where
     E: Display,
 {
     Listener::new().on(handler).serve()
+}
+
+/// Writes the warnings of the kit to standard error. Does nothing if the program has a log of its
+/// own.
+fn log_warnings() {
+    let filter = EnvFilter::new(format!("warn,{CLIENT_LOG_LEVELS}"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .with_ansi(false)
+        // A closed standard error must not end the listener.
+        .log_internal_errors(false);
+    log.try_init().ok();
 }
 
 /// A listener, with one handler for each payload name that can open a call.
@@ -125,7 +142,11 @@ impl Listener {
     /// A call ends without a retry if its payload lacks the fields of the handler's type, or if the
     /// answer cannot be sent because it is too large or contains a character that XML does not
     /// allow.
+    ///
+    /// Logs warnings to standard error, such as a lost server or a denied operation, unless the
+    /// program has installed a `tracing` subscriber before.
     pub fn serve(self) -> ExitCode {
+        log_warnings();
         let served = NatsEndpoint::of_environment().and_then(|place| match place {
             Some(place) => self.serve_at(&place, nats::signalled()),
             None => KitConnection::standard()

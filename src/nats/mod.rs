@@ -40,6 +40,13 @@ pub(crate) use renewed_subscription::{
 };
 pub use shared_runtime::SharedRuntime;
 
+/// Log levels of the NATS client, as directives of a filter. The client logs a message at each
+/// attempt to connect. These messages are hidden, because this module logs the same errors once,
+/// with advice. If the client leaves a server, for example after a malformed message, only the client
+/// logs the reason. This log line is shown; it has the field `error`.
+pub const CLIENT_LOG_LEVELS: &str =
+    "async_nats=off,async_nats[{error}]=debug,async_nats::connector=off";
+
 /// Addresses of the NATS servers, and the credentials for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 
 use organism::envelope::AttemptFailure;
-use organism::nats::HeaderMap;
+use organism::nats::{HeaderMap, connect};
 
 use super::kits::{Rust, log_of_refusals};
 use super::{Kit, Meeting};
@@ -193,6 +193,29 @@ async fn a_listener_without_a_server_logs_it_once_and_stops_on_request(language:
     let mut said = String::new();
     waiting.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!((ended.code(), said.lines().count()), (Some(0), 2), "{language:?}: {said}");
+}
+
+/// The programs of the Rust kit have no log of their own.
+#[test]
+fn a_program_of_the_rust_kit_logs_that_its_server_is_lost() {
+    let server = server();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let search = std::path::Path::new(env!("CARGO_BIN_EXE_organism")).with_file_name("code-search");
+    let mut command = Command::new(search);
+    command.arg(env!("CARGO_MANIFEST_DIR")).env("ORGANISM_BUS_URL", server.address());
+    command.env("ORGANISM_NAME", "talk").env("ORGANISM_LISTENER", "echo");
+    command.stdin(Stdio::null()).stderr(log.reopen().unwrap());
+    let _program = Waiting(command.spawn().unwrap());
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(connect(&server.options(), "test")).unwrap();
+    let ping = || runtime.block_on(client.request("$SRV.PING", "".into()));
+    crate::organism::until("the program is connected", || ping().ok());
+    server.kill();
+    crate::organism::until("the outage is logged", || {
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        text.contains("disconnected from NATS").then_some(())
+    });
 }
 
 async fn a_listener_whose_files_are_wrong_names_them_without_a_traceback(language: KitLanguage) {
