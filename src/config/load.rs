@@ -207,6 +207,7 @@ fn read_as(
         names::check_word_lists(&sections.root, problems);
         models::check_temperatures(&sections.models, problems);
         transports::check_thinking(&sections, problems);
+        sections.storage.check_stream(problems);
     }
     Ok(sections)
 }

@@ -56,7 +56,7 @@ const NAME_DURABILITY: &str = "one server keeps this journal, and its machine ma
 pub(super) struct DeclaredStorage {
     store: StoreKind,
     journal: SourceRange,
-    stream: Option<String>,
+    stream: Option<Located<ExpandedText>>,
     pub partitions: u32,
     replicas: u32,
     durability: StreamDurability,
@@ -96,7 +96,7 @@ fn read_journal(read: &mut TableReader<'_>, nats: Option<DeclaredNats>) -> Decla
     }
 
     let stream = read.text("stream").and_then(|text| {
-        let name = text.value.value;
+        let name = &text.value.value;
         let fits = name.len() <= limits::STREAM_NAME_BYTES_MAX
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if !fits {
@@ -105,7 +105,7 @@ fn read_journal(read: &mut TableReader<'_>, nats: Option<DeclaredNats>) -> Decla
                 "letters, digits, `-` and `_`; without the key it is named after the organism";
             read.problem(ConfigProblem::new(ProblemCode::BadName, &text.place, message).help(help));
         }
-        fits.then_some(name)
+        fits.then_some(text)
     });
     let partitions = read.count32("partitions", limits::PARTITIONS_MAX).unwrap_or(1);
     let replicas = if read.has("replicas") {
@@ -180,6 +180,21 @@ impl DeclaredStorage {
         self.nats.is_some()
     }
 
+    /// Reports a stream whose subjects would be those of requests to the pumps of an organism of
+    /// the name `journal`: the requests would become messages of the stream. Not for stored configs,
+    /// because earlier versions of the program accepted such a stream.
+    pub fn check_stream(&self, problems: &mut ConfigProblems) {
+        let Some(stream) = self.stream.as_ref().filter(|stream| stream.value.value == "pump")
+        else {
+            return;
+        };
+
+        let message = "a stream named `pump` has the subjects of requests to an organism named \
+                       `journal`";
+        let problem = ConfigProblem::new(ProblemCode::ReservedName, &stream.place, message);
+        problems.push(problem.help("choose another name"));
+    }
+
     /// Resolves the storage of the organism `organism`, and reports every problem. Returns `None`
     /// only if the journal is on JetStream, and its settings are incomplete or have a problem.
     pub fn storage(
@@ -202,7 +217,8 @@ impl DeclaredStorage {
             (StoreKind::JetStream, Some(servers)) => {
                 let system = self.nats.as_ref().and_then(|nats| nats.system_nkey_file.as_ref());
                 let system = system.map(|named| found(named, directory, problems));
-                let stream = self.stream.clone().unwrap_or_else(|| format!("ORGANISM-{organism}"));
+                let stream = self.stream.as_ref().map(|text| text.value.value.clone());
+                let stream = stream.unwrap_or_else(|| format!("ORGANISM-{organism}"));
                 let journal = jetstream::Options {
                     organism: organism.to_owned(),
                     stream,
