@@ -1,6 +1,5 @@
 //! `organism cancel`: cancels all open calls in a thread and its subthreads.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use crate::audit;
@@ -15,6 +14,7 @@ use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::CommandExit;
 use super::journal_target;
 use super::missing_partitions::copies_in;
+use super::organism_reach::OrganismReach;
 use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let thread = journal_target::known(&args.thread)?;
     if reach.starts_organism() {
-        refuse_unknown(reach.data(), &thread)?;
+        refuse_unknown(&reach, &thread)?;
     }
 
     let signer = args.decision.signer()?;
@@ -87,14 +87,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Fails if the journal does not contain the thread, so that the command does not start an organism
 /// in vain. Checks nothing if the pump must check the thread: if the organism has several partitions,
-/// or if the journal is a copy of a stream that nothing here keeps up to date.
-fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
+/// or if the journal is in a stream, and this host has no copy of it or nothing here keeps the copy
+/// up to date.
+fn refuse_unknown(reach: &OrganismReach, thread: &ThreadId) -> anyhow::Result<()> {
+    let data = reach.data();
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
     let recorded =
         JournalReader::open(journal).and_then(|reader| audit::is_recorded(&reader, thread));
     match recorded {
         Ok(true) => Ok(()),
         Ok(false) if !copies_in(data).is_complete() => Ok(()),
+        Err(journal::Error::Missing { .. }) if reach.is_streamed() => Ok(()),
         Ok(false) | Err(journal::Error::Missing { .. }) => {
             Err(journal_target::not_on_record(None, thread).into())
         }
