@@ -40,6 +40,9 @@ pub enum NoResponse {
     NoResponders(String),
     #[error("no response: {0}")]
     Silent(String),
+    /// The servers respond that they do not serve the request at present.
+    #[error("not served now: {0}")]
+    Unserved(String),
     /// The servers denied the request, or the subscription for its response.
     #[error(transparent)]
     Denied(PermissionError),

@@ -81,7 +81,7 @@ impl From<ApiError> for ApiFailure {
         let is_full = code::FULL.contains(&err_code);
         let is_passing = code == code::UNAVAILABLE || err_code == code::NOT_LEADER;
         if is_passing && !is_full {
-            return Self::NoResponse(NoResponse::Silent(format!("{description} ({err_code})")));
+            return Self::NoResponse(NoResponse::Unserved(format!("{description} ({err_code})")));
         }
         Self::Refused { err_code, description }
     }
@@ -306,7 +306,7 @@ mod tests {
         // Two servers between leaders, an account without JetStream, a server without JetStream.
         for (code, err_code) in [(503, 10_008), (500, 10_009), (503, 10_039), (503, 10_076)] {
             let failed = api_error(code, err_code);
-            assert!(failed.to_string().contains(&format!("why ({err_code})")), "{failed}");
+            assert_eq!(failed.to_string(), format!("not served now: why ({err_code})"));
             for error in
                 [read_failed("it", failed.clone()), creation_failed(String::new(), "it", failed)]
             {

@@ -75,6 +75,7 @@ impl StreamJournal {
         recovery: &mut dyn StateRecovery,
     ) -> Result<Self, Error> {
         let until = Instant::now() + limits::STREAM_OPEN_TIMEOUT;
+        let mut logged = String::new();
         loop {
             let mut recovery = BegunRecovery { recovery: &mut *recovery, is_begun: false };
             let standby = Standby::begin_as(servers, options, member);
@@ -83,7 +84,10 @@ impl StreamJournal {
             let is_begun = recovery.is_begun;
             match opened {
                 Err(Error::Unavailable { detail }) if !is_begun && Instant::now() < until => {
-                    tracing::warn!("JetStream is unavailable; retrying: {detail}");
+                    if logged != detail {
+                        tracing::warn!("JetStream is unavailable; retrying: {detail}");
+                        logged = detail;
+                    }
                     std::thread::sleep(limits::STANDBY_RETRY);
                 }
                 other => return other,

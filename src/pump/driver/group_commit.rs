@@ -185,6 +185,8 @@ impl Pump {
         }
 
         if logged.is_some() {
+            let seconds = since.elapsed().as_secs();
+            tracing::warn!("the journal accepts records again, after {seconds} s");
             self.metrics.counts().set_obstacle(None);
             self.clock.was_kept(since);
         }

@@ -137,6 +137,8 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
         // Records that were decided before the disk was full keep their positions.
         let first: CommandOutput = first.wait_with_output().unwrap().into();
         assert_eq!((first.code, first.out), (Some(0), pong(&format!("first{round}"))));
+        let log = room.house.log();
+        assert!(log.contains("the journal accepts records again, after"), "{log}");
     }
     assert!(refusal.max(acceptance) < ANSWER_MAX, "{refusal:?}, {acceptance:?}");
     assert_eq!(running.stop(), Some(0));

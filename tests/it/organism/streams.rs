@@ -5,7 +5,7 @@
 use std::fs;
 
 use super::{CONFIG, House, Running, numbered, until};
-use crate::nats::{Server, shared};
+use crate::nats::{Server, Settings, shared};
 
 fn stream(what: &str) -> String {
     format!("streams-{what}-{}", std::process::id())
@@ -144,6 +144,14 @@ fn of_two_projects_that_begin_one_stream_at_once_one_is_refused() {
     let [one, two] = runs;
     let running = if loser == 0 { two } else { one };
     assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_start_without_jetstream_logs_the_reason_once() {
+    let server = Server::start_with(Settings { jetstream: None, more: "" });
+    let refused = project(&server, &stream("none"), 1).organism(&["run"]);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    assert_eq!(refused.err.matches("JetStream is unavailable").count(), 1, "{refused:?}");
 }
 
 /// A host that followed a stream in an earlier version continues, although the id of the journal is
