@@ -209,6 +209,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
         "answer-anywhere",
         "what is asked over NATS is answered in the asker's inbox and nowhere else",
     ),
+    ("answer-any-organism", "a request is carried out only by a pump of the journal that it names"),
+    ("admit-any-member", "no partition is handed to a process of another journal"),
     ("trust-the-config", "full durability is taken from what the servers say, not from a config"),
     ("drain-too-early", "a host is drained when its last answer is with the pump"),
     ("leave-what-is-out", "a partition is handed over when what is out has ended"),

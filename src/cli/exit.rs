@@ -124,6 +124,7 @@ fn of_organism(error: &organism::Error) -> CommandExit {
         | Error::NotEmbedded
         | Error::OneHost
         | Error::NotOnJetStream => CommandExit::Usage,
+        Error::NameInUse { .. } => CommandExit::Config,
         // This error has the same exit code as a refusal at the control socket.
         Error::HostedProcess { .. } => CommandExit::InvalidData,
         Error::Builtin { .. } | Error::Schedule { .. } => CommandExit::Bug,

@@ -227,7 +227,8 @@ pub enum Error {
          nothing was changed. If it is this organism's, begun on another host or before `state` \
          was lost, copy `{stream}.organism` from the state directory of another host to {state}, also \
          while the organism runs, or stop the organism on every host and run `organism adopt`. \
-         Otherwise, name another `stream` under [journal]",
+         Otherwise, these are two organisms: give this one another `name` than the other one has, and \
+         another `stream` if [journal] names one; or give it another account of the servers",
         known.map_or_else(|| "none of its own there".to_owned(), |known| known.to_string())
     )]
     OtherJournal { stream: String, theirs: Uuid, known: Option<Uuid>, state: String },

@@ -132,6 +132,12 @@ pub enum Error {
          needs one that is whole"
     )]
     Divided { partitions: u32 },
+    /// Another organism of the same name runs on the NATS servers, and this one has no journal yet.
+    #[error(
+        "{conflict}. No journal was begun: two organisms on the same servers need two names, \
+         whatever their `stream` is"
+    )]
+    NameInUse { conflict: String },
     /// The program that embeds the organism has no config file to load again.
     #[error("this organism takes another config at a restart alone: another program embeds it")]
     NotReloadable,

@@ -30,7 +30,7 @@ use crate::journal::{self, may_have_journal};
 use crate::owned_tasks::AbortOnDrop;
 use crate::pump::driver::WriteObstacle;
 use crate::telemetry::SpanExporter;
-use membership::GroupMembership;
+use membership::{GroupMembership, refuse_taken_name};
 use partition_map::PartitionLocation;
 use worker::PartitionWorker;
 
@@ -90,11 +90,13 @@ impl PartitionedOrganism {
         warn_of_file_limit(&config, &HashMap::new(), partitions.len());
         warn_of_readable_key(&config);
         let locks = lock(&config)?;
-        let StorageConfig::JetStream { servers, .. } = &config.storage else {
+        let StorageConfig::JetStream { servers, journal } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });
         };
 
-        let rpc = PumpRpc::connect(servers, &config.name).await?;
+        let rpc = PumpRpc::connect(servers, journal).await?;
+        // Ordering rule: before this process subscribes, because it would be a process that runs.
+        refuse_taken_name(&rpc, &config, journal).await?;
         rpc.check_rights(partitions).await?;
         let rules = Arc::new(SharedRules::new(&config));
         let reloader = ReloadService::new(&config, &rules);

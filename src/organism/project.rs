@@ -70,8 +70,10 @@ pub enum Error {
     Occupied { from: PathBuf, to: PathBuf },
     #[error(
         "{} is the embedded journal {ours}, and the stream {stream} holds the journal {theirs} of \
-         another project; nothing was changed. Name another `stream` under [journal] to move the \
-         embedded journal to JetStream, or another `data` to take part in the stream's journal",
+         another project; nothing was changed. To move the embedded journal to JetStream, give its \
+         organism another `name` than that project has, and another `stream` if [journal] names one; or \
+         give it another account of the servers. To take part in the stream's journal, name another \
+         `data`",
         data.display()
     )]
     ForeignStream { data: PathBuf, ours: Uuid, stream: String, theirs: Uuid },

@@ -7,15 +7,19 @@ mod server;
 
 use futures_util::future::join_all;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::Error;
+use crate::journal::jetstream;
+use crate::limits;
 use crate::nats::{
-    self, RenewedSubscription, Subscriber, SubscriptionFailure, SubscriptionReport,
+    self, Message, RenewedSubscription, Subscriber, SubscriptionFailure, SubscriptionReport,
     subscribe_checked,
 };
 use crate::service::{self, NatsTransport};
 
 pub(super) use projection_positions::KnownMembers;
+use server::is_inbox;
 
 /// Last token of the subject on which processes announce themselves.
 const MEMBERS: &str = "roll";
@@ -26,8 +30,13 @@ pub(super) struct PumpRpc {
 }
 
 impl PumpRpc {
-    pub async fn connect(servers: &nats::Options, organism: &str) -> Result<Self, Error> {
-        Ok(Self { transport: NatsTransport::connect(servers, organism).await? })
+    /// Connects to the other processes of the organism whose journal is `journal`.
+    pub async fn connect(
+        servers: &nats::Options,
+        journal: &jetstream::Options,
+    ) -> Result<Self, Error> {
+        let jetstream::Options { organism, stream, .. } = journal;
+        Ok(Self { transport: NatsTransport::connect(servers, organism, stream).await? })
     }
 
     /// Subscribes to `subject`. If the servers deny the subscription, now or later, the returned
@@ -81,6 +90,28 @@ impl PumpRpc {
         let entry = serde_json::to_vec(entry).map_err(service::Error::failed)?;
         let subject = self.transport.subject(MEMBERS);
         let published = self.transport.client().publish(subject, entry.into()).await;
+        Ok(published.map_err(service::Error::failed)?)
+    }
+
+    /// Requests an announcement from the running processes of each organism of this name. Returns
+    /// the first announcement. Returns `None` if no process answers, and at once if none runs.
+    pub async fn query_member(&self) -> Option<Vec<u8>> {
+        let query = self.transport.client().request(self.transport.subject(MEMBERS), "".into());
+        let answer = timeout(limits::MEMBER_LAPSE, query).await.ok()?.ok()?;
+        Some(answer.payload.into())
+    }
+
+    /// Answers a query for an announcement with `entry`.
+    pub async fn answer_member_query(
+        &self,
+        query: &Message,
+        entry: &impl Serialize,
+    ) -> Result<(), Error> {
+        let Some(inbox) = query.reply.clone().filter(|inbox| is_inbox(inbox)) else {
+            return Ok(());
+        };
+        let entry = serde_json::to_vec(entry).map_err(service::Error::failed)?;
+        let published = self.transport.client().publish(inbox, entry.into()).await;
         Ok(published.map_err(service::Error::failed)?)
     }
 }

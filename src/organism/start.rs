@@ -186,13 +186,14 @@ async fn bind_directories(config: &Config, purpose: StartPurpose) -> Result<(), 
 /// learns from the reports how many records the stream has had. Returns `None` for an embedded
 /// journal.
 fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
-    let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
+    let StorageConfig::JetStream { servers, journal } = &config.storage else { return None };
     let servers = servers.clone();
+    let journal = journal.clone();
     let config = Arc::clone(config);
     let members = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
     Some(AbortOnDrop::new(tokio::spawn(async move {
         let started = async {
-            let rpc = PumpRpc::connect(&servers, &config.name).await?;
+            let rpc = PumpRpc::connect(&servers, &journal).await?;
             rpc.answer_for_projections(&config, Arc::new(move || members.clone())).await
         };
 

@@ -2,13 +2,17 @@
 //! responses to one request. Each chunk begins with a line of JSON that contains the id of the
 //! stream, the number of the chunk in the stream, and the kind of the chunk. A gap in the numbers
 //! means that a chunk was lost.
+//!
+//! The line also names the journal of the sender's organism. The subjects of requests contain only
+//! the name of an organism, and another organism on the same servers may have the same name.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::limits;
+use crate::mutant::mutant;
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct ChunkHeader {
     #[serde(rename = "of")]
     stream: Uuid,
@@ -16,6 +20,10 @@ struct ChunkHeader {
     number: u64,
     #[serde(rename = "is")]
     kind: ChunkKind,
+    /// Prefix of the names of the streams in which the sender's organism keeps its journal. `None`
+    /// in a chunk of an earlier version. Earlier versions ignore the field.
+    #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
+    journal: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,15 +45,18 @@ pub enum ChunkKind {
 pub struct ChunkEncoder {
     stream: Uuid,
     next: u64,
+    journal: String,
 }
 
 impl ChunkEncoder {
-    pub fn start() -> Self {
-        Self { stream: Uuid::now_v7(), next: 0 }
+    /// Begins a stream of an organism whose journal is `journal`.
+    pub fn start(journal: &str) -> Self {
+        Self { stream: Uuid::now_v7(), next: 0, journal: journal.to_owned() }
     }
 
     pub fn encode(&mut self, kind: ChunkKind, bytes: &[u8]) -> Vec<u8> {
-        let header = ChunkHeader { stream: self.stream, number: self.next, kind };
+        let journal = Some(self.journal.clone());
+        let header = ChunkHeader { stream: self.stream, number: self.next, kind, journal };
         self.next += 1;
 
         let mut chunk = serde_json::to_vec(&header).expect("plain data is JSON");
@@ -68,8 +79,8 @@ impl ChunkEncoder {
 }
 
 /// Decodes the chunks of one stream into requests or responses.
-#[derive(Default)]
 pub struct ChunkDecoder {
+    journal: String,
     stream: Option<Uuid>,
     next: u64,
     message: Vec<u8>,
@@ -82,14 +93,27 @@ pub enum DecodedChunk {
     Incomplete,
     End,
     OtherStream,
+    /// The sender belongs to another organism, which keeps its journal in the streams with this
+    /// prefix.
+    OtherOrganism(String),
     /// The chunk cannot be used: a chunk before it was lost, the request or response is too long,
     /// or the chunk has no valid header.
     Broken,
 }
 
 impl ChunkDecoder {
+    /// Makes a decoder for chunks of the organism whose journal is `journal`.
+    pub fn new(journal: &str) -> Self {
+        Self { journal: journal.to_owned(), stream: None, next: 0, message: Vec::new() }
+    }
+
     pub fn decode(&mut self, chunk: &[u8]) -> DecodedChunk {
-        let Some((header, bytes)) = split(chunk) else { return DecodedChunk::Broken };
+        let Some((mut header, bytes)) = split(chunk) else { return DecodedChunk::Broken };
+        if let Some(journal) = header.journal.take_if(|journal| *journal != self.journal)
+            && !mutant("answer-any-organism")
+        {
+            return DecodedChunk::OtherOrganism(journal);
+        }
         if *self.stream.get_or_insert(header.stream) != header.stream {
             return DecodedChunk::OtherStream;
         }
@@ -127,6 +151,7 @@ mod tests {
     use super::*;
 
     const FIXTURE: &str = include_str!("../../tests/data/fixtures/exchange.txt");
+    const JOURNAL: &str = "ORGANISM-desk";
 
     #[test]
     fn a_chunk_is_written_in_the_bytes_of_its_fixture() {
@@ -139,11 +164,13 @@ mod tests {
                 ChunkKind::Heartbeat => ("beat", b""),
                 ChunkKind::End => ("end", b""),
             };
-            let chunk = ChunkEncoder { stream, next: 7 }.encode(kind, bytes);
+            let journal = JOURNAL.to_owned();
+            let chunk = ChunkEncoder { stream, next: 7, journal }.encode(kind, bytes);
             let chunk = String::from_utf8(chunk).unwrap();
-            format!("{name}\t{}\n", serde_json::to_string(&chunk).unwrap())
+            format!("{name} with a journal\t{}\n", serde_json::to_string(&chunk).unwrap())
         });
-        assert_eq!(written.concat(), FIXTURE);
+        // The lines before are of an earlier version.
+        assert!(FIXTURE.ends_with(&written.concat()), "{written:?}");
     }
 
     #[test]
@@ -153,13 +180,14 @@ mod tests {
             let chunk: String = serde_json::from_str(chunk).unwrap();
             let (header, _) = split(chunk.as_bytes()).expect(name);
             assert_eq!(header.number, 7);
+            assert_eq!(header.journal.is_some(), name.ends_with("with a journal"));
         }
     }
 
     #[test]
     fn a_message_of_any_length_is_decoded_as_it_was_encoded() {
-        let mut encoder = ChunkEncoder::start();
-        let mut decoder = ChunkDecoder::default();
+        let mut encoder = ChunkEncoder::start(JOURNAL);
+        let mut decoder = ChunkDecoder::new(JOURNAL);
         for length in [1, 7, limits::SERVICE_CHUNK_BYTES, 3 * limits::SERVICE_CHUNK_BYTES + 1] {
             let message = vec![b'x'; length];
             let chunks = encoder.encode_message(&message);
@@ -179,16 +207,33 @@ mod tests {
 
     #[test]
     fn a_lost_chunk_and_a_chunk_of_another_stream_are_noticed() {
-        let mut encoder = ChunkEncoder::start();
-        let mut decoder = ChunkDecoder::default();
+        let mut encoder = ChunkEncoder::start(JOURNAL);
+        let mut decoder = ChunkDecoder::new(JOURNAL);
         let one = encoder.encode_message(b"one").remove(0);
         assert_eq!(decoder.decode(&one), DecodedChunk::Message(b"one".to_vec()));
 
         drop(encoder.encode_message(b"two"));
-        let other = ChunkEncoder::start().encode_message(b"one").remove(0);
+        let other = ChunkEncoder::start(JOURNAL).encode_message(b"one").remove(0);
         assert_eq!(decoder.decode(&other), DecodedChunk::OtherStream);
         let three = encoder.encode_message(b"three").remove(0);
         assert_eq!(decoder.decode(&three), DecodedChunk::Broken);
         assert_eq!(decoder.decode(b"no header"), DecodedChunk::Broken);
+    }
+
+    /// A request without a journal is of an earlier version, whose processes are still served.
+    #[test]
+    fn a_chunk_of_another_organism_is_not_taken_and_disturbs_no_stream() {
+        let mut decoder = ChunkDecoder::new(JOURNAL);
+        let other = ChunkEncoder::start("OTHER").encode_message(b"one").remove(0);
+        let refused = DecodedChunk::OtherOrganism("OTHER".to_owned());
+        assert_eq!(decoder.decode(&other), refused);
+        let own = ChunkEncoder::start(JOURNAL).encode_message(b"one").remove(0);
+        assert_eq!(decoder.decode(&own), DecodedChunk::Message(b"one".to_vec()));
+
+        let named = format!(",\"journal\":\"{JOURNAL}\"");
+        let unnamed = String::from_utf8(own).unwrap().replace(&named, "");
+        let mut decoder = ChunkDecoder::new(JOURNAL);
+        assert!(!unnamed.contains("journal"), "{unnamed}");
+        assert_eq!(decoder.decode(unnamed.as_bytes()), DecodedChunk::Message(b"one".to_vec()));
     }
 }

@@ -469,8 +469,7 @@ async fn is_reached(local: &SocketTransport, is_silent: &AtomicBool) -> Result<b
 }
 
 /// Connects to the pumps of the partitions over NATS. First checks that the NATS server has the
-/// expected journal, because another organism may have the same name, and NATS subjects contain
-/// only this name.
+/// expected journal, so that a command of a project that has not joined the journal is refused.
 async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     let StorageConfig::JetStream { servers, journal } = config.storage.clone() else {
         return Err(Error::failed("an embedded journal has no partitions"));
@@ -479,10 +478,11 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     let data = config.data.clone();
     let state = config.state.clone();
     let options = servers.clone();
+    let stream = journal.stream.clone();
     let check = move || identity::check(&options, &journal, &data, &state);
     tokio::task::spawn_blocking(check).await.map_err(|_| Error::Stopped)??;
 
-    NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
+    NatsTransport::connect(&servers, &config.name, &stream).await.map(ServiceTransport::Nats)
 }
 
 /// Decides whether a request may be repeated after `error`. If no NATS server responded, the

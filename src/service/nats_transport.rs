@@ -1,6 +1,8 @@
 //! The transport over NATS to the pump of a partition. Requests go to the subject
 //! `organism.<name>.pump.<partition>`. Requests and responses have the same encoding as on the
-//! control socket, and travel as [`chunks`](super::chunks).
+//! control socket, and travel as [`chunks`](super::chunks). Chunks name the journal of their
+//! organism, so that another organism of the same name neither carries out a request nor answers
+//! it.
 //!
 //! The client receives responses on its own inbox. A pump that serves a request sends a heartbeat
 //! every second, so that the client notices when the pump has died. The transport uses core NATS,
@@ -24,13 +26,22 @@ pub struct NatsTransport {
     client: Client,
     denials: PermissionErrors,
     organism: String,
+    /// Prefix of the names of the streams in which this organism keeps its journal. All hosts of an
+    /// organism share it, also before they have a copy of the journal.
+    journal: String,
 }
 
 impl NatsTransport {
-    pub async fn connect(servers: &nats::Options, organism: &str) -> Result<Self, Error> {
+    pub async fn connect(
+        servers: &nats::Options,
+        organism: &str,
+        journal: &str,
+    ) -> Result<Self, Error> {
         let name = format!("organism {organism}");
         let (client, denials) = nats::connect_with_denials(servers, &name).await?;
-        Ok(Self { client, denials, organism: organism.to_owned() })
+        let organism = organism.to_owned();
+        let journal = journal.to_owned();
+        Ok(Self { client, denials, organism, journal })
     }
 
     /// Returns the permission errors of the connection.
@@ -40,6 +51,22 @@ impl NatsTransport {
 
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Returns the prefix of the names of the streams in which this organism keeps its journal.
+    pub fn journal(&self) -> &str {
+        &self.journal
+    }
+
+    /// Returns the warning that another organism has the name of this one. `sender` is the process
+    /// or the request from which this is known, and `theirs` the prefix of that organism's streams.
+    pub fn name_conflict(&self, sender: &str, theirs: &str) -> String {
+        let Self { organism, journal, .. } = self;
+        format!(
+            "{sender} belongs to another organism of the name `{organism}` on these servers: its \
+             journal is in the stream {theirs}, and that of this organism in {journal}. Give one \
+             of them another `name`, or another account of the servers"
+        )
     }
 
     /// Returns the NATS subject for `address`. The address is the number of a partition, or a word
@@ -70,8 +97,9 @@ impl NatsTransport {
             return Ok(());
         };
 
-        let mut decoder = ChunkDecoder::default();
+        let mut decoder = ChunkDecoder::new(&self.journal);
         let mut is_silent = true;
+        let mut other_organism = None;
 
         loop {
             let patience = if is_silent {
@@ -80,13 +108,7 @@ impl NatsTransport {
                 limits::SERVICE_SILENCE_MAX
             };
             let Ok(Some(message)) = timeout(patience, replies.next()).await else {
-                let detail = "the pump that holds its lease does not respond";
-                let why = if is_silent {
-                    PartitionUnavailable::lasting(detail)
-                } else {
-                    PartitionUnavailable::passing(detail)
-                };
-                unavailable(why.unsure()).await;
+                unavailable(self.silence(is_silent, other_organism.as_deref())).await;
                 return Ok(());
             };
             if message.status == Some(StatusCode::NO_RESPONDERS) {
@@ -102,10 +124,19 @@ impl NatsTransport {
                 continue;
             }
 
+            let decoded = decoder.decode(&message.payload);
+            // The pump of this organism may still respond.
+            if let DecodedChunk::OtherOrganism(journal) = decoded {
+                other_organism = Some(journal);
+                continue;
+            }
+
             is_silent = false;
-            match decoder.decode(&message.payload) {
+            match decoded {
                 DecodedChunk::Message(line) => drop(respond(encoding::decode(&line)?).await),
-                DecodedChunk::Incomplete | DecodedChunk::OtherStream => {}
+                DecodedChunk::Incomplete
+                | DecodedChunk::OtherStream
+                | DecodedChunk::OtherOrganism(_) => {}
                 DecodedChunk::End => return Ok(()),
                 DecodedChunk::Broken => {
                     let why = PartitionUnavailable::passing("a part of the response was lost");
@@ -114,6 +145,23 @@ impl NatsTransport {
                 }
             }
         }
+    }
+
+    /// Returns why a request gets no further response. `is_silent` states whether it got none at
+    /// all, and `other_organism` names the journal of another organism whose pump has refused it.
+    fn silence(&self, is_silent: bool, other_organism: Option<&str>) -> PartitionUnavailable {
+        let detail = "the pump that holds its lease does not respond";
+        let why = match (is_silent, other_organism) {
+            (false, _) => PartitionUnavailable::passing(detail),
+            (true, None) => PartitionUnavailable::lasting(detail),
+            (true, Some(theirs)) => {
+                let conflict = self.name_conflict("a pump that refused the request", theirs);
+                PartitionUnavailable::lasting(format!(
+                    "no pump of this organism responds, and {conflict}"
+                ))
+            }
+        };
+        why.unsure()
     }
 
     /// Publishes a request and returns the subscription to its replies. Returns `None` if there is
@@ -132,7 +180,7 @@ impl NatsTransport {
         }
         let Ok(replies) = self.client.subscribe(inbox.clone()).await else { return Ok(None) };
 
-        for chunk in ChunkEncoder::start().encode_message(&request) {
+        for chunk in ChunkEncoder::start(&self.journal).encode_message(&request) {
             // Ordering rule: checked directly before each publish. During an outage, the NATS
             // client would queue the request and send it after the outage, when the sender does not
             // expect its effects any more.

@@ -621,6 +621,14 @@ const GUARDS: &[(&str, &str)] = &[
     ("guess-the-format", "agent::xml_final::a_report_in_another_than_its_one_format_gets_feedback"),
     ("answer-anywhere", "organism::partitions::a_response_goes_only_to_the_inbox_of_the_request"),
     (
+        "answer-any-organism",
+        "organism::streams::an_organism_answers_no_request_of_another_one_of_its_name",
+    ),
+    (
+        "admit-any-member",
+        "organism::streams::an_organism_answers_no_request_of_another_one_of_its_name",
+    ),
+    (
         "trust-the-config",
         "organism::nats_config::durable::servers_that_sync_later_than_the_config_says_are_refused_by_name",
     ),

@@ -1,6 +1,10 @@
 //! Membership of the processes that share an organism. Each process announces its partitions over
 //! NATS at a fixed interval. A member without a recent announcement counts as gone.
 //!
+//! Another organism on the same servers may have the same name, and announces its processes on the
+//! same subject. They are no members. The start that would begin the journal of a second organism
+//! of one name is refused while the first one runs.
+//!
 //! Membership only decides when a partition is handed over. The lease of a partition decides which
 //! process may write to it: once another pump has taken over, the stream accepts no message of the
 //! earlier pump.
@@ -16,10 +20,14 @@ use super::rebalance::{self, MemberAnnouncement, PartitionHandover};
 use super::{PartitionMap, PartitionStatus};
 use crate::config::Config;
 use crate::ids::Digest;
-use crate::journal::jetstream::{MemberId, this_process};
+use crate::journal::jetstream::identity::known;
+use crate::journal::jetstream::{self, MemberId, this_process};
+use crate::journal::may_have_journals;
 use crate::limits;
+use crate::mutant::mutant;
 use crate::organism::Error;
 use crate::organism::health::PumpHealth;
+use crate::organism::pump_rpc::PumpRpc;
 
 /// Membership of this process: announces the partitions of the process, and starts handovers that
 /// are due.
@@ -97,6 +105,10 @@ impl GroupMembership {
         loop {
             tokio::select! {
                 Some(message) = announcements.next() => {
+                    if message.payload.is_empty() {
+                        rpc.answer_member_query(&message, &self.entry(false)).await?;
+                        continue;
+                    }
                     self.receive_announcement(&message.payload);
                     // Now, and not only at the next beat: a takeover waits for the reports of all
                     // members, and a process that has left does not report.
@@ -123,18 +135,31 @@ impl GroupMembership {
         let holder = self.holder.clone();
         let config = self.digest();
         let (has, ready, is_moving) = self.map.member_state();
-        MemberAnnouncement { id, holder, config, has, ready, is_moving, is_leaving }
+        let journal = Some(self.map.rpc.transport.journal().to_owned());
+        MemberAnnouncement { id, holder, config, has, ready, is_moving, is_leaving, journal }
     }
 
     fn receive_announcement(&mut self, announcement: &[u8]) {
         match serde_json::from_slice::<MemberAnnouncement>(announcement) {
             Ok(entry) => {
+                if let Some(theirs) = other_journal(&entry, self.map.rpc.transport.journal()) {
+                    return self.warn_of_other(&entry, theirs);
+                }
                 self.warn_of(&entry);
                 self.known.update(entry, Instant::now());
             }
             Err(error) => {
                 tracing::debug!("ignored a member's announcement that cannot be decoded: {error}")
             }
+        }
+    }
+
+    /// Logs a warning that `entry` announces a process of another organism of the same name, whose
+    /// journal is `theirs`. Logs it once for each process.
+    fn warn_of_other(&mut self, entry: &MemberAnnouncement, theirs: &str) {
+        if self.warned.len() < limits::MEMBERS_MAX && self.warned.insert(entry.id) {
+            let conflict = self.map.rpc.transport.name_conflict(&entry.holder, theirs);
+            tracing::warn!("{conflict}. Its requests, and its processes, are ignored here");
         }
     }
 
@@ -221,6 +246,40 @@ impl GroupMembership {
 
         self.given = None;
         false
+    }
+}
+
+/// Returns the journal of the process that `entry` announces if the process belongs to another
+/// organism than the one with the journal `ours`. A process that names no journal is of an earlier
+/// version, and counts as a member.
+fn other_journal<'a>(entry: &'a MemberAnnouncement, ours: &str) -> Option<&'a str> {
+    entry.journal.as_deref().filter(|theirs| *theirs != ours && !mutant("admit-any-member"))
+}
+
+/// Refuses the start of an organism that has no journal on this host yet if another organism of the
+/// same name runs on the servers. A host that has taken part in its journal before may start,
+/// because the name of an organism with a journal cannot change.
+pub(super) async fn refuse_taken_name(
+    rpc: &PumpRpc,
+    config: &Config,
+    journal: &jetstream::Options,
+) -> Result<(), Error> {
+    let is_begun = may_have_journals(&config.data) || known(&config.state, journal)?.is_some();
+    if is_begun {
+        return Ok(());
+    }
+
+    let Some(announcement) = rpc.query_member().await else { return Ok(()) };
+    // A process of an earlier version does not answer.
+    let Ok(member) = serde_json::from_slice::<MemberAnnouncement>(&announcement) else {
+        return Ok(());
+    };
+
+    match other_journal(&member, rpc.transport.journal()) {
+        Some(theirs) => {
+            Err(Error::NameInUse { conflict: rpc.transport.name_conflict(&member.holder, theirs) })
+        }
+        None => Ok(()),
     }
 }
 
@@ -315,7 +374,19 @@ mod tests {
             ready: ready.iter().copied().collect(),
             is_moving: false,
             is_leaving: false,
+            journal: None,
         }
+    }
+
+    #[test]
+    fn a_process_of_another_journal_is_no_member_and_one_of_an_earlier_version_is() {
+        let of = |journal: Option<&str>| MemberAnnouncement {
+            journal: journal.map(str::to_owned),
+            ..entry(&[], &[])
+        };
+        assert_eq!(other_journal(&of(Some("TWO")), "ONE"), Some("TWO"));
+        assert_eq!(other_journal(&of(Some("ONE")), "ONE"), None);
+        assert_eq!(other_journal(&of(None), "ONE"), None);
     }
 
     /// Tests a handover whose drain takes longer than the time-out of the handover. The time-out

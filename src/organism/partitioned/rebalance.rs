@@ -36,6 +36,10 @@ pub struct MemberAnnouncement {
     /// Whether the process is stopping.
     #[serde(rename = "is_leaving")]
     pub is_leaving: bool,
+    /// Prefix of the names of the streams in which the process's organism keeps its journal. `None`
+    /// for a process of an earlier version.
+    #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
 }
 
 /// A planned handover of one partition from the member `from` to the member `to`. `of` contains the
@@ -83,8 +87,11 @@ mod tests {
             ready: BTreeSet::from([1]),
             is_moving: true,
             is_leaving: false,
+            journal: None,
         };
 
+        let journal = Some("ORGANISM-desk".to_owned());
+        let named = MemberAnnouncement { journal, ..first.clone() };
         let mut last = entry(&[]);
         last.id = first.id;
         last.is_leaving = true;
@@ -92,7 +99,9 @@ mod tests {
             format!("{name}\t{}\n", serde_json::to_string(entry).unwrap())
         };
 
-        assert_eq!(line("an entry", &first) + &line("the last entry", &last), FIXTURE);
+        // Those without a journal are of an earlier version.
+        let earlier = line("an entry", &first) + &line("the last entry", &last);
+        assert_eq!(earlier + &line("an entry with a journal", &named), FIXTURE);
     }
 
     #[test]
@@ -101,6 +110,7 @@ mod tests {
             let (name, entry) = line.split_once('\t').unwrap();
             let entry: MemberAnnouncement = serde_json::from_str(entry).unwrap();
             assert_eq!(entry.is_leaving, name == "the last entry");
+            assert_eq!(entry.journal.is_some(), name == "an entry with a journal");
         }
     }
 
@@ -114,6 +124,7 @@ mod tests {
             ready: may.iter().copied().collect(),
             is_moving: false,
             is_leaving: false,
+            journal: None,
         }
     }
 

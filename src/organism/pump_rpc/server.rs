@@ -19,7 +19,8 @@ use crate::owned_tasks::AbortOnDrop;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
 use crate::service::{
-    LiveRequest, PartitionUnavailable, ServiceRequest, ServiceResponse, response_queue,
+    LiveRequest, NatsTransport, PartitionUnavailable, ServiceRequest, ServiceResponse,
+    response_queue,
 };
 
 /// Prefix of inboxes. Responses are published only to subjects with this prefix.
@@ -55,16 +56,25 @@ impl PumpRpc {
         // requests are done.
         let (responding, responded) = mpsc::channel(1);
         let client = self.transport.client().clone();
-        let handler = RequestHandler { client: client.clone(), map: Arc::clone(map), partition };
+        let transport = self.transport.clone();
+        let map = Arc::clone(map);
+        let handler = RequestHandler { transport: transport.clone(), map, partition };
 
         let receiving = AbortOnDrop::new(tokio::spawn(async move {
-            let mut partial = PartialRequests::default();
+            let mut partial = PartialRequests::new(transport);
             // Bounds the requests in progress, so that clients elsewhere cannot exhaust this
             // process.
             let permits = Arc::new(Semaphore::new(limits::SERVICE_REQUESTS_MAX));
 
             while let Some(message) = messages.next().await {
-                let Some((inbox, request)) = partial.add(&message) else { continue };
+                let (inbox, request) = match partial.add(&message) {
+                    ArrivedChunk::Request { inbox, request } => (inbox, request),
+                    ArrivedChunk::OtherOrganism { inbox } => {
+                        handler.writer(inbox).write_mark(ChunkKind::End).await;
+                        continue;
+                    }
+                    ArrivedChunk::Other => continue,
+                };
                 // If no permit is free, the request gets no response, and its client repeats it.
                 let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
                 let handler = handler.clone();
@@ -100,20 +110,36 @@ impl PartitionSubscription {
     }
 }
 
+/// Result of the arrival of a chunk.
+enum ArrivedChunk {
+    /// The request has all its chunks now.
+    Request { inbox: String, request: Vec<u8> },
+    /// The request is meant for another organism of the same name. Its sender learns the journal of
+    /// this organism from an empty response, and waits for the pump of its own one.
+    OtherOrganism { inbox: String },
+    /// The chunk is refused, or the request lacks chunks.
+    Other,
+}
+
 /// Requests whose chunks have not all arrived yet. The key is the inbox for the response.
-#[derive(Default)]
 struct PartialRequests {
+    transport: NatsTransport,
     partial: HashMap<String, (ChunkDecoder, Instant)>,
     /// Number of requests that were refused because their reply subject is no inbox. A warning is
     /// logged only when this number is a power of two.
     refused: u64,
+    /// Number of chunks of other organisms. A warning is logged as for refused requests.
+    other_organisms: u64,
 }
 
 impl PartialRequests {
-    /// Adds a chunk to its request. When the request has all its chunks, returns the inbox for the
-    /// response, and the whole request. Until then, returns `None`.
-    fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
-        let inbox = message.reply.as_ref()?.as_str();
+    fn new(transport: NatsTransport) -> Self {
+        Self { transport, partial: HashMap::new(), refused: 0, other_organisms: 0 }
+    }
+
+    /// Adds a chunk to its request.
+    fn add(&mut self, message: &Message) -> ArrivedChunk {
+        let Some(inbox) = message.reply.as_deref() else { return ArrivedChunk::Other };
         if !is_inbox(inbox) {
             self.refused += 1;
             if self.refused.is_power_of_two() {
@@ -122,40 +148,61 @@ impl PartialRequests {
                     "refused a request whose reply subject `{inbox}` is not an inbox of its sender"
                 );
             }
-            return None;
+            return ArrivedChunk::Other;
         }
 
+        let inbox = inbox.to_owned();
+        let journal = self.transport.journal();
         let (mut decoder, since) =
-            self.partial.remove(inbox).unwrap_or((ChunkDecoder::default(), Instant::now()));
+            self.partial.remove(&inbox).unwrap_or((ChunkDecoder::new(journal), Instant::now()));
 
         match decoder.decode(&message.payload) {
-            DecodedChunk::Message(line) => return Some((inbox.to_owned(), line)),
+            DecodedChunk::Message(request) => return ArrivedChunk::Request { inbox, request },
             DecodedChunk::Incomplete => {}
-            DecodedChunk::End | DecodedChunk::OtherStream | DecodedChunk::Broken => return None,
+            DecodedChunk::End | DecodedChunk::OtherStream | DecodedChunk::Broken => {
+                return ArrivedChunk::Other;
+            }
+            DecodedChunk::OtherOrganism(journal) => {
+                self.warn_of_other(&journal);
+                return ArrivedChunk::OtherOrganism { inbox };
+            }
         }
 
         self.partial
             .retain(|_, (_, since)| since.elapsed() < limits::SERVICE_PARTIAL_REQUEST_TIMEOUT);
         if self.partial.len() < limits::SERVICE_PARTIAL_REQUESTS_MAX {
-            self.partial.insert(inbox.to_owned(), (decoder, since));
+            self.partial.insert(inbox, (decoder, since));
         }
 
-        None
+        ArrivedChunk::Other
+    }
+
+    fn warn_of_other(&mut self, journal: &str) {
+        self.other_organisms += 1;
+        if self.other_organisms.is_power_of_two() {
+            let conflict = self.transport.name_conflict("the sender of a refused request", journal);
+            tracing::warn!(count = self.other_organisms, "{conflict}");
+        }
     }
 }
 
 #[derive(Clone)]
 struct RequestHandler {
-    client: Client,
+    transport: NatsTransport,
     map: Arc<PartitionMap>,
     partition: u32,
 }
 
 impl RequestHandler {
+    /// Returns a writer of the responses to a request that is answered at `inbox`.
+    fn writer(&self, inbox: String) -> InboxWriter<'_> {
+        let encoder = ChunkEncoder::start(self.transport.journal());
+        InboxWriter { client: self.transport.client(), inbox, encoder }
+    }
+
     /// Responds to a request. An orderly stop of the server waits until `responding` is dropped.
     async fn respond(&self, inbox: String, request: &[u8], responding: mpsc::Sender<()>) {
-        let mut writer =
-            InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };
+        let mut writer = self.writer(inbox);
         let map = Arc::clone(&self.map);
         let partition = self.partition;
         let mut request = match encoding::decode_request::<ServiceRequest>(request) {
@@ -223,8 +270,9 @@ impl RequestHandler {
     /// show whether the reader has left: if the reader's inbox has no subscriber, the NATS servers
     /// reply to the heartbeat.
     async fn follow_live(&self, request: LiveRequest, mut writer: InboxWriter<'_>) {
-        let absences = self.client.new_inbox();
-        let Ok(mut absent) = self.client.subscribe(absences.clone()).await else { return };
+        let client = self.transport.client();
+        let absences = client.new_inbox();
+        let Ok(mut absent) = client.subscribe(absences.clone()).await else { return };
         let (responses, mut received) = response_queue();
         let map = Arc::clone(&self.map);
         let partition = self.partition;

@@ -161,7 +161,9 @@ fn a_moved_project_is_not_adopted_while_its_stream_holds_the_journal_of_another_
 
     let refused = projects.organism("two", &["adopt"]);
     assert_eq!(refused.code, Some(78), "{refused:?}");
-    for part in ["the stream ORGANISM-talk holds the journal", "Name another `stream`"] {
+    for part in
+        ["the stream ORGANISM-talk holds the journal", "another `name` than that project has"]
+    {
         assert!(refused.err.contains(part), "{part}: {refused:?}");
     }
     assert!(before.iter().all(|directory| directory.exists()), "nothing is renamed");

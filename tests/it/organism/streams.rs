@@ -4,6 +4,8 @@
 
 use std::fs;
 
+use organism::service::{NatsTransport, ServiceRequest, ServiceResponse, response_queue};
+
 use super::{CONFIG, House, Running, numbered, until};
 use crate::nats::{Server, Settings, shared};
 
@@ -144,6 +146,53 @@ fn of_two_projects_that_begin_one_stream_at_once_one_is_refused() {
     let [one, two] = runs;
     let running = if loser == 0 { two } else { one };
     assert_eq!(running.stop(), Some(0));
+}
+
+/// Subjects contain only the name of an organism, so both organisms receive each request, and each
+/// announcement of a process.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_organism_answers_no_request_of_another_one_of_its_name() {
+    let server = Server::start();
+    let (one, two) = (project(&server, "ONE", 2), project(&server, "TWO", 2));
+    let running = two.run();
+    let log = fs::File::create(one.path("log")).unwrap();
+    let child = one.command(&["run"]).stderr(log).spawn().unwrap();
+    let mut refused = Running { child };
+    let code = until("it ends, or is ready", || match refused.child.try_wait().unwrap() {
+        Some(status) => Some(status.code()),
+        None => one.log().contains("is ready").then_some(None),
+    });
+    assert_eq!(code, Some(78), "{}", one.log());
+    for part in ["of the name `talk`", "stream TWO", "in ONE", "another `name`", "No journal"] {
+        assert!(one.log().contains(part), "{part}: {}", one.log());
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    // Both have a journal from here on, so neither is refused.
+    let first = one.run();
+    let second = two.run();
+    until("each has warned of the other", || {
+        let has_warned = |house: &House| house.log().contains("its processes, are ignored here");
+        (has_warned(&one) && has_warned(&two)).then_some(())
+    });
+    let guest = project(&server, "ONE", 2);
+    fs::copy(one.stream_note("ONE"), guest.stream_note("ONE")).unwrap();
+    for number in ["1", "2", "3", "4"] {
+        ask(&guest, number);
+    }
+    assert_eq!((one.recorded("ping"), two.recorded("ping")), (4, 0));
+    assert!(two.log().contains("the sender of a refused request"), "{}", two.log());
+    assert_eq!(first.stop(), Some(0));
+
+    let transport = NatsTransport::connect(&server.options(), "talk", "ONE").await.unwrap();
+    let (responses, mut received) = response_queue();
+    let request = ServiceRequest::JournalId { partition: 0 };
+    transport.send(0, &request, &responses).await.unwrap();
+    let Some(ServiceResponse::Unavailable(why)) = received.try_recv() else {
+        panic!("no pump of the organism runs");
+    };
+    assert!(why.detail.contains("the stream TWO"), "{why:?}");
+    assert_eq!(second.stop(), Some(0));
 }
 
 #[test]

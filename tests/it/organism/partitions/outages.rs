@@ -89,7 +89,7 @@ async fn a_request_during_an_outage_is_never_sent_after_it() {
     let server = Server::start_with(Settings { jetstream: None, more: "" });
     let proxy = Proxy::start(&server);
     let options = Options { servers: vec![proxy.address.clone()], ..server.options() };
-    let transport = NatsTransport::connect(&options, "talk").await.unwrap();
+    let transport = NatsTransport::connect(&options, "talk", "talk").await.unwrap();
     let pump = connect(&server.options(), "pump").await.unwrap();
     let mut requests = pump.subscribe(transport.subject(0)).await.unwrap();
     // The subscription is in force once a message arrives.
@@ -112,7 +112,7 @@ async fn a_request_during_an_outage_is_never_sent_after_it() {
         arrived = requests.next() => arrived.unwrap(),
         sent = transport.send(0, &later, &responses) => panic!("no request arrived: {sent:?}"),
     };
-    let DecodedChunk::Message(line) = ChunkDecoder::default().decode(&arrived.payload) else {
+    let DecodedChunk::Message(line) = ChunkDecoder::new("talk").decode(&arrived.payload) else {
         panic!("{arrived:?}");
     };
     let first: ServiceRequest = encoding::decode(&line).unwrap();
