@@ -2,6 +2,7 @@
 
 mod calls;
 mod read;
+mod reasoning_details;
 mod write;
 
 pub(super) use write::body;

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
 use super::calls::{AssembledCall, CallAssembler, CallDelta};
+use super::reasoning_details::DetailAssembler;
 use crate::model::answer::StopReason;
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{
@@ -97,10 +98,7 @@ pub(super) struct OpenAiReader {
     model: Option<String>,
     /// Reasoning text so far, for providers that require it in later requests.
     reasoning: String,
-    /// Reasoning details so far, as JSON texts.
-    details: Vec<String>,
-    /// Whether a text of the details is cut between the halves of a surrogate pair.
-    has_cut_details: bool,
+    details: DetailAssembler,
 }
 
 impl OpenAiReader {
@@ -115,8 +113,7 @@ impl OpenAiReader {
             counted: ReportedUsage::default(),
             model: None,
             reasoning: String::new(),
-            details: Vec::new(),
-            has_cut_details: false,
+            details: DetailAssembler::default(),
         }
     }
 
@@ -234,8 +231,7 @@ impl OpenAiReader {
 
         for item in items {
             out.count(item.get().len())?;
-            self.has_cut_details |= has_half_pair(item.get());
-            self.details.push(item.get().to_owned());
+            self.details.add(item);
         }
 
         Ok(())
@@ -263,11 +259,10 @@ impl OpenAiReader {
 
     /// Returns the data that the provider requires back in later requests: a list with one JSON
     /// object. The list is empty if the provider requires nothing back.
-    fn own(&self, calls: &[AssembledCall]) -> Vec<String> {
+    fn own(&mut self, calls: &[AssembledCall]) -> Vec<String> {
         let mut fields = Vec::new();
-        // Many servers reject a request with half of a surrogate pair.
-        if !self.details.is_empty() && !self.has_cut_details {
-            fields.push(format!("\"reasoning_details\":[{}]", self.details.join(",")));
+        if let Some(details) = self.details.finish() {
+            fields.push(format!("\"reasoning_details\":{details}"));
         } else if !calls.is_empty() && !self.reasoning.is_empty() {
             fields.push(format!("\"reasoning_content\":{}", Json::from(self.reasoning.as_str())));
         }
@@ -353,12 +348,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for DeltaContent<'a> {
 fn finish_word(json: &str) -> String {
     let word = json.trim_matches('"').split(':').next().unwrap_or_default();
     word.trim().to_ascii_lowercase()
-}
-
-/// Whether a text in the JSON document contains half of a surrogate pair without the other half.
-fn has_half_pair(json: &str) -> bool {
-    let has_surrogate = json.contains("\\ud") || json.contains("\\uD");
-    has_surrogate && serde_json::from_str::<Json>(json).is_err()
 }
 
 /// Reads the token counts of an answer. The number of output tokens is the larger of two numbers:

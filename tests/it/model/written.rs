@@ -274,7 +274,22 @@ async fn reasoning_goes_back_to_those_who_want_it() {
     };
     let details = "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_details\":\
         [{\"type\":\"reasoning.encrypted\",\"data\":\"x\",\"n\":1.50}]}}]}\n\n";
+    // A signed block in pieces, as OpenRouter streams it.
+    let claude = [
+        json!({"type": "reasoning.text", "text": "Let", "index": 0, "format": "a"}),
+        json!({"type": "reasoning.text", "text": " me count.", "index": 0, "format": "a"}),
+        json!({"type": "reasoning.text", "signature": SIGNATURE, "index": 0, "format": "a"}),
+    ];
+    let claude = claude.map(|detail| {
+        let delta = json!({"reasoning_details": [detail]});
+        format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": delta}]}))
+    });
+    let claude = claude.concat();
+    let signed = json!({"reasoning_details": [{"format": "a", "index": 0, "signature": SIGNATURE,
+        "text": "Let me count.", "type": "reasoning.text"}]});
+    let signed = signed.to_string();
     for (preset, extra, expected) in [
+        ("openrouter", claude.as_str(), Some(signed.as_str())),
         ("deepseek", "", Some("{\"reasoning_content\":\"Hmm.\"}")),
         ("openai", "", None),
         (
