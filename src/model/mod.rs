@@ -92,8 +92,9 @@ pub trait ModelProvider: Debug + Send + Sync {
     fn route(&self) -> ModelRoute;
 
     /// Returns the settings of requests to `route`. If several routes have the same provider and
-    /// the same name of the model, returns the settings of each, in the order of the routes.
-    /// Returns no settings for a provider that uses no network.
+    /// the same name of the model, returns the settings of each, in the order of the routes. If
+    /// earlier versions of this program sent requests with other settings, these follow, because
+    /// recorded requests may have them. Returns no settings for a provider that uses no network.
     fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
         let _ = route;
         Vec::new()

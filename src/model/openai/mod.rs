@@ -3,6 +3,7 @@
 mod calls;
 mod read;
 mod reasoning_details;
+mod sent_calls;
 mod write;
 
 pub(super) use write::body;

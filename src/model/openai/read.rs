@@ -394,6 +394,8 @@ mod tests {
                 asks_for_usage: true,
                 takes_one_call: false,
                 wants_reasoning_back: true,
+                names_results: false,
+                has_mistral_rules: false,
             });
             let deltas = texts.map(|text| {
                 format!(r#""reasoning":"{text}","reasoning_details":[{{"text":"{text}"}}]"#)

@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
+use super::sent_calls::CallIdWriter;
 use crate::model::WireSettings;
 use crate::model::remote::{BoundKey, OpenAiQuirks, sanitize_calls};
 use crate::model::request::{ChatBlock, ChatMessage, ChatRole, ModelRequest, ToolChoice};
+
+/// Text that stands in for an answer between tool results and text of the user.
+const RESULTS_RECEIVED: &str = "(results received)";
 
 #[derive(Serialize)]
 struct OpenAiRequest<'a> {
@@ -50,7 +54,9 @@ struct OpenAiMessage<'a> {
     #[serde(rename = "role")]
     role: &'static str,
     #[serde(rename = "tool_call_id", skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
+    tool_call_id: Option<Cow<'a, str>>,
+    #[serde(rename = "name", skip_serializing_if = "Option::is_none")]
+    name: Option<Cow<'a, str>>,
     #[serde(rename = "content", skip_serializing_if = "Option::is_none")]
     content: Option<String>,
     #[serde(rename = "reasoning_content", skip_serializing_if = "Option::is_none")]
@@ -76,7 +82,7 @@ struct KeptContent<'a> {
 #[derive(Serialize)]
 struct OpenAiCall<'a> {
     #[serde(rename = "id")]
-    id: &'a str,
+    id: Cow<'a, str>,
     #[serde(rename = "type")]
     r#type: &'static str,
     #[serde(rename = "function")]
@@ -121,10 +127,13 @@ pub(in crate::model) fn body(
         messages.push(OpenAiMessage::plain("system", request.system.clone()));
     }
 
+    let mut ids = CallIdWriter::new(quirks.has_mistral_rules);
     for message in &request.messages {
         match message.role {
-            ChatRole::User => write_user_message(message, &mut messages),
-            ChatRole::Assistant => messages.push(model_message(message, &settings.provider)),
+            ChatRole::User => write_user_message(message, quirks, &mut ids, &mut messages),
+            ChatRole::Assistant => {
+                messages.push(model_message(message, &settings.provider, &mut ids));
+            }
         }
     }
 
@@ -180,6 +189,7 @@ impl OpenAiMessage<'_> {
         Self {
             role,
             tool_call_id: None,
+            name: None,
             content: Some(content),
             reasoning_content: None,
             reasoning_details: None,
@@ -190,23 +200,43 @@ impl OpenAiMessage<'_> {
 
 /// Writes a message of the user as several messages of the API: first one message for each tool
 /// result, then one message with the texts. The tool results come first because they must directly
-/// follow the calls that they answer.
-fn write_user_message<'a>(message: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
+/// follow the calls that they answer. Mistral's models accept only an answer after tool results, so
+/// they get one before the texts. The texts are not added to a result: they are not part of it, and
+/// models are trained not to follow instructions in results.
+fn write_user_message<'a>(
+    message: &'a ChatMessage,
+    quirks: OpenAiQuirks,
+    ids: &mut CallIdWriter<'a>,
+    messages: &mut Vec<OpenAiMessage<'a>>,
+) {
     for block in &message.blocks {
         if let ChatBlock::Result { id, text, .. } = block {
-            let message = OpenAiMessage::plain("tool", text.clone());
-            messages.push(OpenAiMessage { tool_call_id: Some(id), ..message });
+            let (id, call) = ids.result_id(id);
+            let name = call.map_or(Cow::Borrowed(sanitize_calls::UNNAMED), sanitize_calls::name);
+            messages.push(OpenAiMessage {
+                tool_call_id: Some(id),
+                name: quirks.names_results.then_some(name),
+                ..OpenAiMessage::plain("tool", text.clone())
+            });
         }
     }
 
     let text = texts(message);
     let has_results = message.blocks.iter().any(|block| matches!(block, ChatBlock::Result { .. }));
+    if has_results && !text.is_empty() && quirks.has_mistral_rules {
+        messages.push(OpenAiMessage::plain("assistant", RESULTS_RECEIVED.to_owned()));
+    }
+
     if !text.is_empty() || !has_results {
         messages.push(OpenAiMessage::plain("user", text));
     }
 }
 
-fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<'a> {
+fn model_message<'a>(
+    message: &'a ChatMessage,
+    provider: &str,
+    ids: &mut CallIdWriter<'a>,
+) -> OpenAiMessage<'a> {
     let kept = message.blocks.iter().find_map(|block| match block {
         ChatBlock::Own(own) if own.provider == provider => {
             serde_json::from_str::<KeptContent<'a>>(&own.json).ok()
@@ -215,9 +245,10 @@ fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<
     });
     let kept = kept.unwrap_or_default();
 
+    ids.begin_answer();
     let calls = message.blocks.iter().filter_map(|block| match block {
         ChatBlock::Call(call) => Some(OpenAiCall {
-            id: &call.id,
+            id: ids.call_id(call),
             r#type: "function",
             function: OpenAiFunction {
                 name: sanitize_calls::name(call),
@@ -233,6 +264,7 @@ fn model_message<'a>(message: &'a ChatMessage, provider: &str) -> OpenAiMessage<
     OpenAiMessage {
         role: "assistant",
         tool_call_id: None,
+        name: None,
         content: (!text.is_empty() || tool_calls.is_empty()).then_some(text),
         reasoning_content: kept.reasoning_content,
         reasoning_details: kept.reasoning_details,

@@ -69,7 +69,7 @@ impl Options {
         WireSettings {
             provider: self.preset.name.to_owned(),
             model: self.model.clone(),
-            wire: self.preset.wire,
+            wire: self.preset.wire.for_model(&self.model),
             answer: self.answer.clone(),
         }
     }
@@ -308,7 +308,13 @@ impl ModelProvider for RemoteModel {
     }
 
     fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
-        (*route == self.route()).then(|| self.options.settings()).into_iter().collect()
+        if *route != self.route() {
+            return Vec::new();
+        }
+
+        let current = self.options.settings();
+        let earlier = WireSettings { wire: current.wire.without_result_rules(), ..current.clone() };
+        if earlier == current { vec![current] } else { vec![current, earlier] }
     }
 
     fn route(&self) -> ModelRoute {

@@ -37,6 +37,31 @@ impl WireFormat {
             Self::Anthropic => "/messages",
         }
     }
+
+    /// Returns the format of requests for `model`. Any server may require the rules of Mistral's
+    /// models, because they are part of the prompt templates of these models.
+    pub fn for_model(self, model: &str) -> Self {
+        let model = model.to_ascii_lowercase();
+        match self {
+            Self::OpenAi(quirks) if MISTRAL_MODELS.iter().any(|part| model.contains(part)) => {
+                Self::OpenAi(OpenAiQuirks { has_mistral_rules: true, ..quirks })
+            }
+            format => format,
+        }
+    }
+
+    /// Returns the format as versions of this program used it before they followed the rules for
+    /// the results of native calls.
+    pub const fn without_result_rules(self) -> Self {
+        match self {
+            Self::OpenAi(quirks) => Self::OpenAi(OpenAiQuirks {
+                names_results: false,
+                has_mistral_rules: false,
+                ..quirks
+            }),
+            Self::Anthropic => Self::Anthropic,
+        }
+    }
 }
 
 /// Name of the JSON key that bounds the length of an answer.
@@ -66,13 +91,27 @@ pub struct OpenAiQuirks {
     /// call. A native call is a tool call in the form of the provider's API.
     #[serde(rename = "wants_reasoning_back")]
     pub wants_reasoning_back: bool,
+    /// Whether the result of a native call must state the name of the called tool.
+    #[serde(rename = "names_results", default, skip_serializing_if = "std::ops::Not::not")]
+    pub names_results: bool,
+    /// Whether a request must follow the rules of Mistral's models for native calls. The id of a
+    /// call has nine letters and digits, and only an answer can stand between the result of a call
+    /// and text of the user.
+    #[serde(rename = "has_mistral_rules", default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_mistral_rules: bool,
 }
+
+/// Parts of the names of Mistral's models, in lower case.
+const MISTRAL_MODELS: [&str; 7] =
+    ["mistral", "ministral", "magistral", "devstral", "codestral", "mixtral", "pixtral"];
 
 const USUAL: OpenAiQuirks = OpenAiQuirks {
     max_tokens: BoundKey::MaxTokens,
     asks_for_usage: true,
     takes_one_call: false,
     wants_reasoning_back: false,
+    names_results: false,
+    has_mistral_rules: false,
 };
 const SINGLE: OpenAiQuirks = OpenAiQuirks { takes_one_call: true, ..USUAL };
 const NEW: OpenAiQuirks = OpenAiQuirks { max_tokens: BoundKey::MaxCompletionTokens, ..SINGLE };
@@ -121,7 +160,7 @@ pub const PRESETS: &[ProviderPreset] = &[
     hosted("groq", NEW, "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     hosted(
         "mistral",
-        OpenAiQuirks { asks_for_usage: false, ..SINGLE },
+        OpenAiQuirks { asks_for_usage: false, has_mistral_rules: true, ..SINGLE },
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
     ),
@@ -133,7 +172,7 @@ pub const PRESETS: &[ProviderPreset] = &[
     ),
     hosted(
         "gemini",
-        USUAL,
+        OpenAiQuirks { names_results: true, ..USUAL },
         "https://generativelanguage.googleapis.com/v1beta/openai",
         "GEMINI_API_KEY",
     ),

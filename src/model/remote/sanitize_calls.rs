@@ -9,7 +9,7 @@ use crate::limits;
 use crate::model::answer::ToolCall;
 
 /// Name that is sent for a call without a name.
-const UNNAMED: &str = "unnamed";
+pub(in crate::model) const UNNAMED: &str = "unnamed";
 
 /// Returns the name of the call, limited to a length and to characters that every provider accepts.
 pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {

@@ -4,8 +4,8 @@ use expect_test::{Expect, expect};
 use organism::limits;
 use organism::model::remote::{AnswerSettings, PRESETS, ProviderPreset};
 use organism::model::{
-    ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, OwnBlock, ToolCall, ToolChoice,
-    WireSettings,
+    ChatBlock, ChatMessage, ChatRole, ModelProvider, ModelRequest, ModelTool, OwnBlock, ToolCall,
+    ToolChoice, WireSettings,
 };
 use serde_json::{Value as Json, json};
 
@@ -349,6 +349,131 @@ async fn a_signature_beside_a_native_call_goes_back_with_this_call_alone() {
     let sent = answer.unwrap()["tool_calls"].clone();
     assert_eq!(sent[0]["extra_content"], signature);
     assert_eq!(sent[1].get("extra_content"), None);
+}
+
+/// Writes the messages after the first question that `preset` sends for `request`.
+async fn sent_messages(preset: &str, model: &str, request: &ModelRequest) -> String {
+    let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
+    let mut options = options(preset, &server.url());
+    options.model = model.to_owned();
+    assert!(call(&remote(options), request).await.0.is_err());
+    let messages = server.body(0)["messages"].as_array().unwrap().clone();
+    let lines = messages.iter().skip(2).map(|message| {
+        let text = |value: &Json| value.as_str().map_or_else(|| "-".to_owned(), str::to_owned);
+        let mut words = vec![text(&message["role"])];
+        if let Some(id) = message.get("tool_call_id") {
+            words.push(format!("{}={}", text(id), text(&message["name"])));
+        }
+        words.extend(message.get("content").map(text));
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            words.push(format!("{}={}", text(&call["id"]), text(&call["function"]["name"])));
+        }
+        words.join(" ") + "\n"
+    });
+    lines.collect()
+}
+
+/// Gemini rejects a result without the name of the tool. Mistral's models reject ids of another
+/// form than their own, and text of the user after a result.
+#[tokio::test]
+async fn results_of_native_calls_follow_the_rules_of_their_server() {
+    let other = |id: &str, name: &str| {
+        let (id, name) = (id.to_owned(), name.to_owned());
+        ChatBlock::Call(ToolCall { id, name, arguments: "{}".into() })
+    };
+    let results = |notice: &str, ids: &[&str]| {
+        let mut blocks: Vec<_> = ids.iter().map(|id| result(id, "r", false)).collect();
+        blocks.extend((!notice.is_empty()).then(|| ChatBlock::Text(notice.to_owned())));
+        ChatMessage { role: ChatRole::User, blocks }
+    };
+    let answer = |blocks| ChatMessage { role: ChatRole::Assistant, blocks };
+    let messages = [
+        ChatMessage::text(ChatRole::User, "Find <a>."),
+        // Servers that state no ids or the same ids: the program numbers the calls of each answer.
+        answer(vec![other("call-1", "look"), other("call-1", "../find it")]),
+        results("", &["call-1", "call-1"]),
+        answer(vec![other("call-1", "look"), other("dnEN4JsJy", "find")]),
+        results("Turn 3.", &["call-1", "dnEN4JsJy"]),
+    ];
+    let messages = messages.into_iter().map(Into::into).collect();
+    let request = ModelRequest { messages, tools: vec![tool()], ..ask("") };
+
+    let mut sent = String::new();
+    for (preset, model) in
+        [("gemini", "m"), ("mistral", "m"), ("openrouter", "mistralai/Devstral-2"), ("vllm", "m")]
+    {
+        sent += &format!("# {preset} {model}\n{}", sent_messages(preset, model, &request).await);
+    }
+    expect![[r#"
+        # gemini m
+        assistant call-1=look call-1=___find_it
+        tool call-1=look r
+        tool call-1=___find_it r
+        assistant call-1=look dnEN4JsJy=find
+        tool call-1=look r
+        tool dnEN4JsJy=find r
+        user Turn 3.
+        # mistral m
+        assistant 14314c5e1=look b83e02209=___find_it
+        tool 14314c5e1=- r
+        tool b83e02209=- r
+        assistant 22e99214d=look dnEN4JsJy=find
+        tool 22e99214d=- r
+        tool dnEN4JsJy=- r
+        assistant (results received)
+        user Turn 3.
+        # openrouter mistralai/Devstral-2
+        assistant 14314c5e1=look b83e02209=___find_it
+        tool 14314c5e1=- r
+        tool b83e02209=- r
+        assistant 22e99214d=look dnEN4JsJy=find
+        tool 22e99214d=- r
+        tool dnEN4JsJy=- r
+        assistant (results received)
+        user Turn 3.
+        # vllm m
+        assistant call-1=look call-1=___find_it
+        tool call-1=- r
+        tool call-1=- r
+        assistant call-1=look dnEN4JsJy=find
+        tool call-1=- r
+        tool dnEN4JsJy=- r
+        user Turn 3.
+    "#]]
+    .assert_eq(&sent);
+}
+
+/// Requests on record have the form that the program gave them at the time, and forks compare their
+/// own requests with them.
+#[test]
+fn settings_on_record_write_the_requests_of_their_time() {
+    for preset in ["gemini", "mistral"] {
+        let asks_for_usage = preset == "gemini";
+        let recorded = json!({
+            "provider": preset, "model": "m-1",
+            "wire": {"openai": {"max_tokens": "max_tokens", "asks_for_usage": asks_for_usage,
+                "takes_one_call": !asks_for_usage, "wants_reasoning_back": false}},
+            "max_tokens": null, "temperature": null, "top_p": null, "reasoning_effort": null,
+            "thinking_tokens": null,
+        });
+        let recorded: WireSettings = serde_json::from_value(recorded).unwrap();
+        let body: Json = serde_json::from_str(&recorded.body(&long(Vec::new()))).unwrap();
+        let last = body["messages"].as_array().unwrap()[3..].to_vec();
+        let expected = json!([
+            {"role": "tool", "tool_call_id": "call_1", "content": "found \"it\""},
+            {"role": "tool", "tool_call_id": "call_2", "content": "Error: no JSON"},
+            {"role": "user", "content": "Turn 2 of 10."},
+        ]);
+        assert_eq!(Json::from(last), expected, "{preset}");
+
+        let model = remote(options(preset, "http://127.0.0.1:9/v1"));
+        let settings = model.settings(&model.route());
+        assert_eq!(settings.len(), 2, "{preset}");
+        assert_eq!(settings[1], recorded, "{preset}");
+    }
+
+    let model = remote(options("openai", "http://127.0.0.1:9/v1"));
+    assert_eq!(model.settings(&model.route()).len(), 1);
 }
 
 /// A client understands forms of answers that only some servers write.
