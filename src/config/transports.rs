@@ -60,16 +60,17 @@ pub(super) fn check_thinking(sections: &DeclaredSections, problems: &mut ConfigP
         let Some(model) = named(&place.value.value) else { continue };
         let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
         let mut all = std::iter::once(model).chain(routes);
-        let Some(thinking) = all.find(|model| model.refuses_forced_calls()) else { continue };
+        let refusal = all.find_map(|model| Some((model, model.key_against_forced_calls()?)));
+        let Some((thinking, key)) = refusal else { continue };
 
         let message = format!(
-            "`{}` has thinking_tokens, and its provider then refuses tool_choice = \"required\"",
+            "`{}` has {key}, and its provider then refuses tool_choice = \"required\"",
             thinking.name.value
         );
         let problem = ConfigProblem::new(ProblemCode::ToolChoice, &place.place, message);
-        problems.push(problem.help(
-            "write tool_choice = \"auto\" for the agent, or leave thinking_tokens out of the model",
-        ));
+        problems.push(problem.help(format!(
+            "write tool_choice = \"auto\" for the agent, or leave {key} out of the model"
+        )));
     }
 }
 

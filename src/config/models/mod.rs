@@ -120,15 +120,15 @@ impl DeclaredModel {
         self.has_price
     }
 
-    /// Whether the provider refuses requests that force a tool call. Anthropic refuses such
-    /// requests if the model has thinking enabled. Other servers of Anthropic's format, at a
-    /// `base_url`, may accept them.
-    pub fn refuses_forced_calls(&self) -> bool {
+    /// Returns the key for which the provider refuses requests that force a tool call. Anthropic
+    /// refuses such requests if the model has thinking enabled. Other servers of Anthropic's format,
+    /// at a `base_url`, may accept them. Returns `None` if nothing is refused.
+    pub fn key_against_forced_calls(&self) -> Option<&'static str> {
         match &self.kind {
-            Some(DeclaredKind::Remote(remote)) => {
-                remote.settings.thinking_tokens.is_some() && remote.base_url.is_none()
+            Some(DeclaredKind::Remote(remote)) if remote.base_url.is_none() => {
+                remote.thinking_key()
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -138,6 +138,20 @@ impl DeclaredModel {
         match &self.kind {
             Some(DeclaredKind::Routed { routes, .. }) => routes,
             _ => &[],
+        }
+    }
+}
+
+impl DeclaredRemote {
+    /// Returns the key that enables thinking in Anthropic's format. Returns `None` if thinking is
+    /// not enabled, and for other formats.
+    fn thinking_key(&self) -> Option<&'static str> {
+        if !matches!(self.preset.wire, WireFormat::Anthropic) {
+            None
+        } else if self.settings.thinking_tokens.is_some() {
+            Some("thinking_tokens")
+        } else {
+            self.settings.reasoning_effort.as_ref().map(|_| "reasoning_effort")
         }
     }
 }
@@ -171,13 +185,12 @@ pub(super) fn check_temperatures(models: &[DeclaredModel], problems: &mut Config
             continue;
         }
 
-        let is_thinking = remote.settings.thinking_tokens.is_some();
-        let help = if is_thinking && temperature != 1.0 {
-            "beside thinking_tokens, \"anthropic\" takes only 1; leave temperature out"
-        } else if temperature > 1.0 {
-            "\"anthropic\" takes a number from 0 to 1"
-        } else {
-            continue;
+        let help = match remote.thinking_key() {
+            Some(key) if temperature != 1.0 => {
+                format!("beside {key}, \"anthropic\" takes only 1; leave temperature out")
+            }
+            _ if temperature > 1.0 => "\"anthropic\" takes a number from 0 to 1".to_owned(),
+            _ => continue,
         };
 
         let name = &model.name.value;
@@ -310,22 +323,31 @@ fn settings(preset: &ProviderPreset, read: &mut TableReader<'_>) -> AnswerSettin
         read.problem(problem.help("write a larger number, or leave the key out for no thinking"));
     }
 
-    let other = match preset.wire {
-        WireFormat::Anthropic => settings.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
-        WireFormat::OpenAi(_) => settings.thinking_tokens.map(|_| "thinking_tokens"),
-    };
-
-    if let Some(key) = other {
-        let place = read.place_of(key);
-        let message = format!("`{key}` means nothing to \"{}\"", preset.name);
-        let help = match preset.wire {
-            WireFormat::Anthropic => "write thinking_tokens = 4096, say",
-            WireFormat::OpenAi(_) => "write reasoning_effort = \"low\", say",
-        };
-        read.problem(ConfigProblem::new(ProblemCode::UnknownKey, &place, message).help(help));
+    if settings.thinking_tokens.is_some() {
+        check_thinking_tokens(preset, settings.reasoning_effort.is_some(), read);
     }
 
     settings
+}
+
+/// Reports `thinking_tokens` for a format that has no such parameter. Also reports it beside
+/// `reasoning_effort`, because each of the two keys selects another kind of thinking.
+fn check_thinking_tokens(preset: &ProviderPreset, has_effort: bool, read: &mut TableReader<'_>) {
+    let place = read.place_of("thinking_tokens");
+    let problem = match preset.wire {
+        WireFormat::OpenAi(_) => {
+            let message = format!("`thinking_tokens` means nothing to \"{}\"", preset.name);
+            let problem = ConfigProblem::new(ProblemCode::UnknownKey, &place, message);
+            problem.help("write reasoning_effort = \"low\", say")
+        }
+        WireFormat::Anthropic if has_effort => {
+            let message = "thinking is set twice";
+            let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &place, message);
+            problem.help("keep `reasoning_effort` for models from Claude 4.7 on")
+        }
+        WireFormat::Anthropic => return,
+    };
+    read.problem(problem);
 }
 
 fn timeouts(read: &mut TableReader<'_>) -> HttpTimeouts {

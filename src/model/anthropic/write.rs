@@ -31,6 +31,8 @@ struct AnthropicRequest<'a> {
     top_p: Option<f64>,
     #[serde(rename = "thinking", skip_serializing_if = "Option::is_none")]
     thinking: Option<ThinkingParameter>,
+    #[serde(rename = "output_config", skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig<'a>>,
     #[serde(rename = "tools", skip_serializing_if = "Vec::is_empty")]
     tools: Vec<AnthropicTool<'a>>,
     #[serde(rename = "tool_choice", skip_serializing_if = "Option::is_none")]
@@ -38,11 +40,23 @@ struct AnthropicRequest<'a> {
 }
 
 #[derive(Serialize)]
-struct ThinkingParameter {
-    #[serde(rename = "type")]
-    r#type: &'static str,
-    #[serde(rename = "budget_tokens")]
-    budget_tokens: u32,
+#[serde(tag = "type")]
+enum ThinkingParameter {
+    /// Thinking up to a number of tokens, for models before Claude 4.7.
+    #[serde(rename = "enabled")]
+    Bounded {
+        #[serde(rename = "budget_tokens")]
+        budget_tokens: u32,
+    },
+    /// Thinking whose length the model chooses, for models from Claude 4.6 on.
+    #[serde(rename = "adaptive")]
+    Adaptive,
+}
+
+#[derive(Serialize)]
+struct OutputConfig<'a> {
+    #[serde(rename = "effort")]
+    effort: &'a str,
 }
 
 #[derive(Serialize)]
@@ -139,7 +153,12 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
         mark(&mut message.content);
     }
 
-    let thinking = settings.answer.thinking_tokens;
+    let effort = settings.answer.reasoning_effort.as_deref();
+    let thinking = match settings.answer.thinking_tokens {
+        Some(budget_tokens) => Some(ThinkingParameter::Bounded { budget_tokens }),
+        None => effort.map(|_| ThinkingParameter::Adaptive),
+    };
+
     let tools = request.tools.iter().map(|tool| AnthropicTool {
         name: &tool.name,
         description: &tool.description,
@@ -153,8 +172,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
         messages,
         temperature: settings.answer.temperature,
         top_p: settings.answer.top_p,
-        thinking: thinking
-            .map(|budget_tokens| ThinkingParameter { r#type: "enabled", budget_tokens }),
+        thinking,
+        output_config: effort.map(|effort| OutputConfig { effort }),
         tools: tools.collect(),
         tool_choice: choice(request),
     };

@@ -82,6 +82,8 @@ async fn a_request_is_written_as_chat_completions_take_it() {
 async fn a_request_is_written_as_messages_take_it() {
     let none = AnswerSettings::default();
     check("anthropic", none.clone(), &ask("Hello."), expect![[r#"{"model":"m-1","max_tokens":8192,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Hello.","cache_control":{"type":"ephemeral"}}]}]}"#]]).await;
+    let settings = AnswerSettings { reasoning_effort: Some("high".into()), ..none.clone() };
+    check("anthropic", settings, &ask("Hello."), expect![[r#"{"model":"m-1","max_tokens":8192,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Hello.","cache_control":{"type":"ephemeral"}}]}],"thinking":{"type":"adaptive"},"output_config":{"effort":"high"}}"#]]).await;
     let settings = AnswerSettings { thinking_tokens: Some(1024), ..none };
     let own = json!({"text": 0, "calls": 0, "block":
         {"type": "thinking", "thinking": "Hmm.", "signature": "EqQB=="}});
