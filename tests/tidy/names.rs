@@ -61,6 +61,7 @@ const HOSTS: &[&str] = &[
     "api.groq.com",
     "api.mistral.ai",
     "api.deepseek.com",
+    "api.moonshot.ai",
     "localhost",
     "127.0.0.1",
 ];
