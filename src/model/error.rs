@@ -89,11 +89,13 @@ pub enum Error {
     /// The response has status 200 and is not an event stream. `detail` states what it is.
     #[error("{route}: {detail}")]
     NotStreamed { route: ModelRoute, detail: String },
-    /// The provider reported an error in its answer, or in place of an answer, with status 200. Or
-    /// the error is about the model's answer, which the provider could not parse. `kind` is the
-    /// provider's name of the error, or empty if it has none.
+    /// The provider reported an error in its answer, or in place of an answer, with status 200.
+    /// `kind` is the provider's name of the error, or empty if it has none.
     #[error("{route}: reported an error{}{}", after_colon_or_unnamed(kind), after_colon(message))]
     Stream { route: ModelRoute, kind: String, message: String, retried: bool },
+    /// The provider could not parse the model's answer, such as a call of a tool in a wrong form.
+    #[error("{route}: could not parse the model's answer{}", after_colon(message))]
+    UnparsedAnswer { route: ModelRoute, message: String },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
     Cut { route: ModelRoute, bytes: usize },
     #[error("the answer of {route} is longer than {max} bytes")]
@@ -160,6 +162,7 @@ impl Error {
             | Self::Cut { .. } => true,
             Self::Status { status, .. } | Self::Html { status, .. } => is_retried_status(*status),
             Self::Stream { retried, .. } => *retried,
+            Self::UnparsedAnswer { .. } => true,
             Self::GaveUp { last, .. } => last.is_retried(),
             Self::NotRepeated { last, why } => last.is_retried() && why.is_retried(),
             Self::NoPump => true,
@@ -191,6 +194,7 @@ impl Error {
                 | Self::Html { .. }
                 | Self::NotStreamed { .. }
                 | Self::Stream { .. }
+                | Self::UnparsedAnswer { .. }
         );
         of_this_route || self.is_retried()
     }
@@ -220,6 +224,7 @@ impl Error {
             | Self::InvalidEvent { route, .. }
             | Self::NotStreamed { route, .. }
             | Self::Stream { route, .. }
+            | Self::UnparsedAnswer { route, .. }
             | Self::Cut { route, .. }
             | Self::TooLong { route, .. } => Some(route),
             Self::NotRecorded { .. }
@@ -277,16 +282,16 @@ impl Error {
     /// had written. The model must see this message. Returns `None` for any other error.
     pub fn feedback(&self) -> Option<&str> {
         match self.rejection()? {
-            Self::Rejected { message, .. } => Some(message),
+            Self::Rejected { message, .. } | Self::UnparsedAnswer { message, .. } => Some(message),
             _ => None,
         }
     }
 
-    /// Returns the latest error of a route whose provider rejected the request. `None` if no
-    /// provider rejected it.
+    /// Returns the latest error of a route whose provider rejected the request, or the model's
+    /// answer to it. `None` if no provider rejected either.
     pub fn rejection(&self) -> Option<&Self> {
         match self {
-            Self::Rejected { .. } => Some(self),
+            Self::Rejected { .. } | Self::UnparsedAnswer { .. } => Some(self),
             Self::GaveUp { last, others, .. } => {
                 last.rejection().or_else(|| others.iter().rev().find_map(Self::rejection))
             }
@@ -315,7 +320,7 @@ impl Error {
             Self::Empty { .. } => "empty",
             // The list of words is closed, and a stream that cannot be read is the nearest word.
             Self::InvalidEvent { .. } | Self::NotStreamed { .. } => "invalid-event",
-            Self::Stream { .. } => "stream",
+            Self::Stream { .. } | Self::UnparsedAnswer { .. } => "stream",
             // The list of words is closed, and a connection that ended is the nearest word.
             Self::Cut { .. } | Self::NoResponse { .. } => "cut",
             Self::TooLong { .. } => "too-long",

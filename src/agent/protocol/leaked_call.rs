@@ -22,16 +22,54 @@ const MARKERS: [&str; 6] = [
 /// Returns the first marker of a call in a vendor's format, such as `<tool_call`. A marker counts
 /// at the beginning of a line outside of code fences.
 pub(super) fn marker_in(text: &str) -> Option<&str> {
-    let mut is_fenced = false;
+    let mut open: Option<CodeFence> = None;
     for line in text.lines().map(str::trim_start) {
-        if line.starts_with("```") || line.starts_with("~~~") {
-            is_fenced = !is_fenced;
-        } else if !is_fenced && let Some(marker) = marker_at_start(line) {
-            return Some(marker);
+        match (&open, CodeFence::at_start(line)) {
+            (Some(fence), Some(other)) if fence.ends_with(&other) => open = None,
+            (Some(_), _) => {}
+            (None, Some(fence)) if fence.opens() => open = Some(fence),
+            (None, _) => {
+                if let Some(marker) = marker_at_start(line) {
+                    return Some(marker);
+                }
+            }
         }
     }
 
     None
+}
+
+/// A line of Markdown that may begin or end a block of code.
+struct CodeFence<'t> {
+    tick: char,
+    length: usize,
+    /// The text after the ticks.
+    info: &'t str,
+    /// Whether the ticks follow the marker of a list item or of a quote.
+    is_marked: bool,
+}
+
+impl<'t> CodeFence<'t> {
+    fn at_start(line: &'t str) -> Option<Self> {
+        let is_mark = |c: char| c.is_ascii_digit() || "-*+.)> ".contains(c);
+        let ticks = line.trim_start_matches(is_mark);
+        let tick = ticks.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+        let info = ticks.trim_start_matches(tick);
+        let length = ticks.len() - info.len();
+        let is_marked = ticks.len() < line.len();
+        (length >= 3).then_some(Self { tick, length, info, is_marked })
+    }
+
+    /// Whether the line begins a block. A line with further backticks is inline code.
+    fn opens(&self) -> bool {
+        self.tick == '~' || !self.info.contains('`')
+    }
+
+    /// Whether `other` ends the block that this line begins.
+    fn ends_with(&self, other: &Self) -> bool {
+        let is_bare = other.info.trim().is_empty() && !other.is_marked;
+        is_bare && other.tick == self.tick && other.length >= self.length
+    }
 }
 
 /// Returns the marker with which `text` begins. Returns `None` if the text begins with no call in a
@@ -62,6 +100,11 @@ mod tests {
             ("<|channel|>final<|message|>Yes.", None),
             ("```\n<tool_call>\n```\nSo.", None),
             ("```\na\n```\n<tool_call>", Some("<tool_call")),
+            ("````\n```\n<tool_call>\n```\n````\nSo.", None),
+            ("~~~\n```\n<tool_call>\n~~~\nSo.", None),
+            ("- ```xml\n  <tool_call>\n  ```\n```\n<tool_call>\n```", None),
+            ("- ```xml\n  a\n  ```\n<tool_call>", Some("<tool_call")),
+            ("```a``` is code.\n<tool_call>", Some("<tool_call")),
             ("It writes <tool_call> first, or [TOOL_CALLS].", None),
             ("<tool_caller>\n<function>", None),
             ("<actions>\n</actions>", None),

@@ -80,7 +80,8 @@ pub(super) fn take(
     let place = TextLocation::default();
     if let Some(marker) = leaked_call::marker_in(text) {
         let message = format!(
-            "`{marker}` begins a call in a form that is none of yours, and nothing in it is acted on"
+            "`{marker}` begins a call in a form that is none of yours, and nothing in it is acted on; \
+             text that only shows it belongs in a code fence"
         );
         sorted.refuse(text.to_owned(), Finding::new(UNKNOWN_ACTION, place, message));
         return;

@@ -397,8 +397,9 @@ impl ModelAgent {
         }
     }
 
-    /// Handles a failed model call. If the provider rejected the request, and the request contains
-    /// earlier output of the agent in this call, returns a turn without actions. This turn gives
+    /// Handles a failed model call. If the provider rejected the model's answer, or rejected the
+    /// request and the request contains earlier output of the agent in this call, returns a turn
+    /// without actions. This turn gives
     /// feedback to the agent, so that the agent's next request can differ. Any other failure is an
     /// error.
     fn rejected(
@@ -407,14 +408,15 @@ impl ModelAgent {
         broken: FailedModelCall,
     ) -> Result<ModelAnswer, AttemptFailure> {
         let message = broken.error.as_ref().and_then(Error::feedback);
-        let message = message.filter(|_| rendered.is_of_own_making());
+        let rejection = broken.error.as_ref().and_then(Error::rejection);
+        let is_of_answer = matches!(rejection, Some(Error::UnparsedAnswer { .. }));
+        let message = message.filter(|_| is_of_answer || rendered.is_of_own_making());
         let Some(message) = message else { return Err(failure(broken)) };
 
         let stop = StopReason::Unknown;
         let usage = broken.usage.unwrap_or_default();
         let calls = Vec::new();
         let own = Vec::new();
-        let rejection = broken.error.as_ref().and_then(Error::rejection);
         let route = rejection.and_then(Error::route).cloned();
         let route = route.unwrap_or_else(|| self.model.route());
         let end = StreamEnd { stop, usage, calls, own, route, settings: None, model: None };

@@ -164,10 +164,7 @@ impl RemoteModel {
             401 | 403 => Error::Denied { route, status, message, key: key() },
             402 => Error::NoCredit { route, status, message, key: key() },
             404 | 405 => self.unknown_model(status, message),
-            400 | 422 if error_body.is_about_answer => {
-                let kind = self.clean(&error_body.kind);
-                Error::Stream { route, kind, message, retried: true }
-            }
+            400 | 422 if error_body.is_about_answer => Error::UnparsedAnswer { route, message },
             400 | 413 | 422 => Error::Rejected { route, status, message },
             200 if is_whole_answer(body) => {
                 Error::NotStreamed { route, detail: WHOLE_ANSWER.to_owned() }
@@ -205,12 +202,10 @@ impl RemoteModel {
             Some(503 | 529) => Error::Overloaded { route, status, message, retry_after },
             Some(401 | 403) => Error::Denied { route, status, message, key: key() },
             Some(404) => self.unknown_model(status, message),
-            Some(400 | 413 | 422) if !error_body.is_about_answer => {
-                Error::Rejected { route, status, message }
-            }
+            _ if error_body.is_about_answer => Error::UnparsedAnswer { route, message },
+            Some(400 | 413 | 422) => Error::Rejected { route, status, message },
             _ => {
-                let is_retried = equal_status.is_none_or(is_retried_status);
-                let retried = is_retried || error_body.is_about_answer;
+                let retried = equal_status.is_none_or(is_retried_status);
                 Error::Stream { route, kind: self.clean(&error_body.kind), message, retried }
             }
         }
@@ -395,10 +390,15 @@ fn first_error(value: &Json) -> Option<&Json> {
 /// Parses the body of an error response, which is plain text or JSON. In a JSON list, parses the
 /// first item. The error is the value of the key `error`, or the first one of the key `errors`, or
 /// the whole JSON if both keys are missing. The message is the error itself if it is a string, or
-/// else its `message`, `error_msg` or `detail`. In parentheses, the details follow that only other
-/// keys have: the error of an upstream provider, and the answer that could not be parsed. The end
-/// of a body with one of the two keys may be missing.
+/// else its `message`, `error_msg` or `detail`. The error of an upstream provider follows in
+/// parentheses. The end of a body with one of the two keys may be missing.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
+    parse_error(body, upstream_error)
+}
+
+/// Parses a body as [`parse_error_body`] does. `upstream_of` returns the error of the provider to
+/// which the sender of an error forwarded the request.
+fn parse_error(body: &[u8], upstream_of: fn(&Json) -> Option<ErrorBody>) -> ErrorBody {
     let keys = DocumentKeys::read(body);
     let has_error = keys.error.is_some();
     let json = match serde_json::from_slice::<Json>(body) {
@@ -420,13 +420,12 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
         Some(other) => Some(other.to_string()),
     };
 
-    let upstream = upstream_error(error).unwrap_or_default();
+    let upstream = upstream_of(error).unwrap_or_default();
     let message = match error {
         Json::String(text) => text.clone(),
         _ => ["message", "error_msg", "detail"].into_iter().find_map(text).unwrap_or_default(),
     };
-    let details = [Some(upstream.message), text("failed_generation")];
-    let message = details.into_iter().flatten().fold(message, with_detail);
+    let message = with_detail(message, upstream.message);
 
     let words = ["type", "code", "error_code", "status"].map(text);
     let mut kinds: Vec<String> = words.into_iter().flatten().collect();
@@ -443,7 +442,9 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
     let is_error = is_error || status_of_kind(&kind).is_some();
     ErrorBody {
         message,
-        retry_after: retry_delay(error).or(upstream.retry_after),
+        // Another request may go to another upstream provider, so its pause is short.
+        retry_after: retry_delay(error)
+            .or(upstream.retry_after.map(|pause| pause.min(limits::RETRY_AFTER_MAX))),
         is_about_answer: is_about_answer(&kind) || upstream.is_about_answer,
         kind,
         is_error,
@@ -460,11 +461,12 @@ fn upstream_error(error: &Json) -> Option<ErrorBody> {
         Json::Null => return None,
         document => document.to_string(),
     };
-    if raw.is_empty() {
+    if raw.is_empty() || raw.len() > limits::ERROR_BODY_BYTES_MAX {
         return None;
     }
 
-    let mut upstream = parse_error_body(raw.as_bytes());
+    // An upstream provider is the last one: a body may nest errors to any depth.
+    let mut upstream = parse_error(raw.as_bytes(), |_| None);
     if upstream.message.is_empty() {
         upstream.message = raw;
     }

@@ -371,7 +371,7 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         (r#"{"error":{"message":"bad","metadata":{"raw":"","provider_name":"x"}}}"#, "400): bad"),
         (
             r#"{"error":{"message":"See it.","code":"tool_use_failed","failed_generation":"<f"}}"#,
-            "reported an error: tool_use_failed: See it. (<f)",
+            "could not parse the model's answer: See it.",
         ),
     ] {
         let error = answered(wire.preset, Script::whole("400 Bad", "", body)).await.0.unwrap_err();
