@@ -93,7 +93,7 @@ pub trait ModelProvider: Debug + Send + Sync {
 
     /// Returns the settings of requests to `route`. If several routes have the same provider and
     /// the same name of the model, returns the settings of each, in the order of the routes. If
-    /// earlier versions of this program sent requests with other settings, these follow, because
+    /// earlier versions of this program sent requests with other settings, these follow each, because
     /// recorded requests may have them. Returns no settings for a provider that uses no network.
     fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
         let _ = route;

@@ -22,7 +22,7 @@ const MARKERS: [&str; 6] = [
 /// Returns the first marker of a call in a vendor's format, such as `<tool_call`. A marker counts
 /// at the beginning of a line outside of code fences.
 pub(super) fn marker_in(text: &str) -> Option<&str> {
-    let mut open: Option<CodeFence> = None;
+    let mut open: Option<CodeFence<'_>> = None;
     for line in text.lines().map(str::trim_start) {
         match (&open, CodeFence::at_start(line)) {
             (Some(fence), Some(other)) if fence.ends_with(&other) => open = None,

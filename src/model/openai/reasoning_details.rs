@@ -86,8 +86,8 @@ impl ReasoningDetail {
 
 impl StreamedDetail {
     /// Whether a piece continues this detail: its type and index are the same, and its id is not
-    /// another one. Text after a signature begins the next detail, because some streams have the
-    /// same index for all details, and the signature is the end of a detail.
+    /// another one. Text or another signature after a signature begins the next detail, because
+    /// some streams have the same index for all details, and the signature is the end of a detail.
     fn is_continued(
         &self,
         kind: (&str, &str),
@@ -97,7 +97,9 @@ impl StreamedDetail {
         let own = |key: &str| self.fields.get(key).map(String::as_str).filter(|json| is_set(json));
         let stated = |key: &str| fields.get(key).map(|raw| raw.get()).filter(|json| is_set(json));
         let is_other_id = own("id").zip(stated("id")).is_some_and(|(own, other)| own != other);
-        let is_over = own("signature").is_some() && !text.is_empty();
+        let is_over = own("signature").is_some_and(|own| {
+            !text.is_empty() || stated("signature").is_some_and(|other| other != own)
+        });
         self.kind == kind && own("index") == stated("index") && !is_other_id && !is_over
     }
 
@@ -172,6 +174,15 @@ mod tests {
                     text(r#""signature":"s2","index":0"#),
                 ],
                 r#"[{"index":0,"signature":"s1","text":"A","type":"reasoning.text"},{"index":0,"signature":"s2","text":"B","type":"reasoning.text"}]"#,
+            ),
+            // The second block is a signature alone.
+            (
+                vec![
+                    text(r#""text":"A","index":0"#),
+                    text(r#""signature":"s1","index":0"#),
+                    text(r#""signature":"s2","index":0"#),
+                ],
+                r#"[{"index":0,"signature":"s1","text":"A","type":"reasoning.text"},{"index":0,"signature":"s2","type":"reasoning.text"}]"#,
             ),
             // Summaries of OpenAI, each before its encrypted detail.
             (
