@@ -96,7 +96,7 @@ impl HeadStore {
     }
 
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
-        db.execute_batch(TABLES).map_err(unwritable())?;
+        db.execute_batch(TABLES).map_err(|error| unwritable(&db, error))?;
         Ok(Self { db, base, names: StoredNames::default() })
     }
 
@@ -106,10 +106,14 @@ impl HeadStore {
         std::iter::once(&self.db).chain(&self.base)
     }
 
+    fn unwritable(&self, error: rusqlite::Error) -> Error {
+        unwritable(&self.db, error)
+    }
+
     /// Copies the store to a new working file in `directory`.
     pub fn duplicate(&self, directory: &Path) -> Result<Self, Error> {
         let copy = Self::create(directory)?;
-        let write = copy.db.unchecked_transaction().map_err(unwritable())?;
+        let write = copy.db.unchecked_transaction().map_err(|error| copy.unwritable(error))?;
         self.for_each(&mut |head| copy.write(std::iter::once(head)))?;
         // Newer leaves replace those of the snapshot.
         for db in self.layers().rev() {
@@ -119,11 +123,11 @@ impl HeadStore {
             while let Some(row) = rows.next().map_err(failed())? {
                 let chunk: usize = row.get(0).map_err(failed())?;
                 let digests: Vec<u8> = row.get(1).map_err(failed())?;
-                copy.write_leaves(chunk, &digests).map_err(unwritable())?;
+                copy.write_leaves(chunk, &digests).map_err(|error| copy.unwritable(error))?;
             }
         }
 
-        write.commit().map_err(unwritable())?;
+        write.commit().map_err(|error| copy.unwritable(error))?;
         let names = StoredNames::from_bytes(&self.names.to_bytes()).unwrap_or_default();
         Ok(Self { names, ..copy })
     }
@@ -136,12 +140,12 @@ impl HeadStore {
         heads: impl Iterator<Item = &'h TreeHead> + Clone,
         chunks: impl Iterator<Item = (usize, &'h [Digest])>,
     ) -> Result<(), Error> {
-        let write = self.db.unchecked_transaction().map_err(unwritable())?;
+        let write = self.db.unchecked_transaction().map_err(|error| self.unwritable(error))?;
         self.write(heads.clone())?;
         for (chunk, leaves) in chunks {
-            self.write_leaves(chunk, &bytes_of(leaves)).map_err(unwritable())?;
+            self.write_leaves(chunk, &bytes_of(leaves)).map_err(|error| self.unwritable(error))?;
         }
-        write.commit().map_err(unwritable())?;
+        write.commit().map_err(|error| self.unwritable(error))?;
 
         heads.for_each(|head| self.names.add(head.root.as_str()));
         Ok(())
@@ -151,7 +155,7 @@ impl HeadStore {
         let sql = format!(
             "INSERT OR REPLACE INTO head({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
         );
-        let mut insert = self.db.prepare_cached(&sql).map_err(unwritable())?;
+        let mut insert = self.db.prepare_cached(&sql).map_err(|error| self.unwritable(error))?;
         for head in heads {
             let written = insert.execute((
                 head.root.as_str(),
@@ -164,7 +168,7 @@ impl HeadStore {
                 head.updated.0,
                 checksum(head),
             ));
-            written.map_err(unwritable())?;
+            written.map_err(|error| self.unwritable(error))?;
         }
         Ok(())
     }
@@ -183,7 +187,7 @@ impl HeadStore {
             self.db.execute(sql, (trees, bytes_of(roots), self.names.to_bytes()))?;
             write.commit()
         };
-        write().map_err(unwritable())
+        write().map_err(|error| self.unwritable(error))
     }
 
     /// Whether the store may contain the head of the tree `root`. If false, the store certainly
@@ -305,8 +309,8 @@ fn unreadable() -> impl FnOnce(rusqlite::Error) -> Error {
     Error::sqlite("reading heads of trees from a working file")
 }
 
-fn unwritable() -> impl FnOnce(rusqlite::Error) -> Error {
-    Error::sqlite("writing heads of trees to a working file")
+fn unwritable(db: &Connection, error: rusqlite::Error) -> Error {
+    working_file::unwritable(db, "heads of trees", error)
 }
 
 #[cfg(test)]

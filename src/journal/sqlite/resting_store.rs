@@ -105,7 +105,6 @@ impl RestingStore {
     /// Stores all of `texts`, which are pairs of a name and an encoded state, or none of them. Each
     /// state replaces an earlier state of the same name.
     pub fn put(&mut self, texts: &[(String, String)]) -> Result<(), Error> {
-        let failed = Error::sqlite("writing trees at rest to a working file");
         let open = match &mut self.open {
             Some(open) => open,
             closed => closed.insert(OpenStore::empty(&self.place)?),
@@ -113,7 +112,7 @@ impl RestingStore {
 
         let put = open.put(texts);
         self.has_failed |= put.is_err();
-        put.map_err(failed)
+        put.map_err(|error| working_file::unwritable(&open.db, "trees at rest", error))
     }
 
     /// Whether the store has ever failed to write a state.
@@ -164,7 +163,8 @@ impl OpenStore {
             let stored = base.as_ref().unwrap_or(&db);
             stored_filter(stored)?.map_or_else(|| filter_of_names(stored), Ok)
         };
-        let names = names().map_err(Error::sqlite("opening a working file for trees at rest"))?;
+        let names =
+            names().map_err(|error| working_file::unwritable(&db, "trees at rest", error))?;
         Ok(Self { db, base, names })
     }
 
@@ -272,6 +272,19 @@ mod tests {
 
         std::fs::remove_file(&file).unwrap();
         assert_eq!(store.get("two").unwrap().as_deref(), Some("other"), "it may be deleted");
+    }
+
+    #[test]
+    fn an_error_of_a_full_disk_names_the_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = RestingStore::in_directory(directory.path().to_owned());
+        store.put(&[pair("one", "first")]).unwrap();
+        let open = store.open.as_ref().unwrap();
+        open.db.query_row("PRAGMA max_page_count = 1", [], |_| Ok(())).unwrap();
+        let error = store.put(&[pair("two", &"long".repeat(10_000))]).unwrap_err();
+        assert!(error.is_disk_full(), "{error}");
+        let named = format!("writing trees at rest to a file in {}: ", directory.path().display());
+        assert!(error.to_string().starts_with(&named), "{error}");
     }
 
     #[test]

@@ -359,7 +359,8 @@ impl SnapshotPlace<'_> {
         heads.store_all()?;
         let hash = heads.last_hash();
         drop(heads);
-        write_tables(&store, &live).map_err(Error::sqlite("writing a snapshot"))?;
+        let context = format!("writing {}", draft.0.state.display());
+        write_tables(&store, &live).map_err(Error::sqlite(context))?;
         drop(store);
 
         failpoint("snapshot-filled");

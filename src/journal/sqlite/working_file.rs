@@ -19,12 +19,12 @@ use crate::limits;
 pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
     let path = directory.join(format!("{kind}-{}", Uuid::now_v7().simple()));
     create_private(&path)?;
-    let db = Connection::open(&path).map_err(failed())?;
+    let db = Connection::open(&path).map_err(failed(&path))?;
     std::fs::remove_file(&path).map_err(|source| {
         let detail = format!("it cannot be deleted: {source}");
         Error::Resting { name: path.display().to_string(), detail }
     })?;
-    set_up(&db).map_err(failed())?;
+    set_up(&db).map_err(failed(&path))?;
     Ok(db)
 }
 
@@ -33,21 +33,22 @@ pub fn create(directory: &Path, kind: &str) -> Result<Connection, Error> {
 /// so that the file can be opened again.
 pub fn open(file: &Path) -> Result<Connection, Error> {
     create_private(file)?;
-    let db = Connection::open(file).map_err(failed())?;
-    set_up(&db).map_err(failed())?;
+    let db = Connection::open(file).map_err(failed(file))?;
+    set_up(&db).map_err(failed(file))?;
     Ok(db)
 }
 
 /// Opens the existing file `file` for reading only, with the same SQLite settings as [`open`].
 pub fn open_read_only(file: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(file, flags).map_err(failed())?;
-    set_up(&db).map_err(failed())?;
+    let db = Connection::open_with_flags(file, flags).map_err(failed(file))?;
+    set_up(&db).map_err(failed(file))?;
     Ok(db)
 }
 
 /// Creates a working file in memory, for tests.
 pub fn in_memory() -> Result<Connection, Error> {
+    let failed = || Error::sqlite("opening a working file in memory");
     let db = Connection::open_in_memory().map_err(failed())?;
     set_up(&db).map_err(failed())?;
     Ok(db)
@@ -67,6 +68,14 @@ fn create_private(file: &Path) -> Result<(), Error> {
     durable_file::create_private(file).map_err(Error::io(file.display().to_string()))
 }
 
-fn failed() -> impl FnOnce(rusqlite::Error) -> Error {
-    Error::sqlite("opening a working file")
+/// Maps an error of a write to the working file `db`. `content` describes what the file contains.
+/// The error names the directory of the file, because the file itself may have no name any more.
+pub fn unwritable(db: &Connection, content: &str, error: rusqlite::Error) -> Error {
+    let directory = db.path().and_then(|path| Path::new(path).parent()).unwrap_or(Path::new(""));
+    let context = format!("writing {content} to a file in {}", directory.display());
+    Error::sqlite(context)(error)
+}
+
+fn failed(file: &Path) -> impl FnOnce(rusqlite::Error) -> Error {
+    Error::sqlite(format!("opening the working file {}", file.display()))
 }

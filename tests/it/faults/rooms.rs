@@ -334,6 +334,12 @@ fn a_full_disk_beneath_a_snapshot_costs_that_snapshot_alone() {
         snapshots::decide(&house);
         house.log().contains("no snapshot could be made").then_some(())
     });
+    let warned = house.log();
+    let warned = warned.lines().find(|line| line.contains("no snapshot could be made")).unwrap();
+    assert!(
+        warned.contains(house.state().to_str().unwrap()),
+        "the warning names the disk: {warned}"
+    );
     assert_eq!(snapshots::snapshot(&house), Some(before), "the snapshot before stays");
     assert_eq!(house.send_text(&say("two"), &["--key", "k-2"]).out, talk_reply("two"));
     drop(running);
