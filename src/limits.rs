@@ -2,11 +2,13 @@
 //! set.
 
 mod index;
+mod lease;
 mod schema;
 
 use std::time::Duration;
 
 pub use index::*;
+pub use lease::*;
 pub use schema::*;
 
 // Text at the gate.
@@ -992,22 +994,9 @@ pub const STREAM_READ_AHEAD: u64 = 32;
 /// Maximum bytes of the JetStream messages that a reader of a stream requests at once. A NATS
 /// connection does not buffer more.
 pub const STREAM_READ_BYTES: u64 = 16 << 20;
-/// Interval at which a pump renews the lease of its partition.
-pub const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(400);
-/// Timeout of one lease renewal. The time is short, so that the pump can try again before the lease
-/// lapses, and one lost response does not lose the lease.
-pub const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time without a renewal after which a lease has lapsed.
-pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of a pump's proof that it leads its partition. With an older proof, the pump must
-/// not deliver. The age is much shorter than [`LEASE_LAPSE`], after which another pump may take
-/// over.
-pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
 /// Delay before the journal repeats a JetStream operation that has not succeeded, such as taking a
 /// lease.
 pub const STREAM_RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Time for which a released lease is reserved for the heir that its last holder chose.
-pub const LEASE_RESERVED_FOR_HEIR: Duration = Duration::from_secs(2);
 /// Interval at which a pump checks that its stream still exists and was not replaced.
 pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
 /// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
@@ -1029,18 +1018,6 @@ pub const STREAM_NAME_BYTES_MAX: usize = 100;
 
 // Several pumps.
 pub const PARTITIONS_MAX: u32 = 64;
-/// Interval at which a standby checks whether the lease of its partition is free.
-pub const STANDBY_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which a standby reads new records from the stream.
-pub const STANDBY_READ_INTERVAL: Duration = Duration::from_millis(500);
-/// Delay before a standby contacts an unreachable server again.
-pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
-/// Maximum delay before a standby tries again to follow the stream, after the disk was full or the
-/// standby refused the stream.
-pub const STANDBY_RETRY_MAX: Duration = Duration::from_secs(10);
-/// Factor for the delay before a standby again reads a stream that it has refused: the delay is
-/// this many times as long as the previous read.
-pub const STANDBY_READ_SHARE: u32 = 10;
 /// Maximum time that a request waits for a partition without a pump. The time is slightly longer
 /// than a takeover takes.
 pub const PARTITION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -1195,13 +1172,8 @@ const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_TAG_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(TOOL_NAME_CHARS_MAX <= NATIVE_NAME_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
-const _: () = assert!(
-    LEASE_RENEWAL_INTERVAL.as_millis() * 2 + LEASE_RENEWAL_TIMEOUT.as_millis()
-        < LEASE_LAPSE.as_millis()
-);
 // The submissions of one client into new threads cannot fill the inbox of the pump.
 const _: () = assert!(NEW_THREADS_AT_ONCE * 2 <= INBOX_REQUESTS_MAX);
-const _: () = assert!(LEAD_PROOF_VALIDITY.as_millis() * 2 < LEASE_LAPSE.as_millis());
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX <= ANSWER_BYTES_MAX && ANSWER_BYTES_MAX <= STREAM_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX * 6 <= CORE_PAYLOAD_BYTES_MAX);
