@@ -9,8 +9,8 @@ use std::path::Path;
 use crate::clock::Time;
 use crate::config::{BootConfig, StoredConfig};
 use crate::ids::{Position, ThreadId};
-use crate::journal::sqlite::{JournalReader, require_free};
-use crate::journal::{may_have_journal, partitions_in};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{is_followed, may_have_journal, partitions_in};
 use crate::limits;
 
 /// File in the data directory of a backup that contains the number of partitions of the copied
@@ -49,8 +49,8 @@ pub enum IncompleteCopy<'c> {
 }
 
 impl PartitionCopies {
-    /// Reads which journals are in `data`, and which of them a process on this host holds. The
-    /// holder of a copy pumps its partition or stands by for it, and so keeps the copy up to date.
+    /// Reads which journals are in `data`, and which of them a process on this host keeps up to
+    /// date: it pumps the partition or stands by for it, and reaches the stream.
     ///
     /// `count` is the number of partitions. If it is `None`, the list of missing partitions ends
     /// before the highest partition with a journal. An undivided journal has no missing partitions.
@@ -67,7 +67,6 @@ impl PartitionCopies {
             reader.and_then(|reader| reader.is_projection()).unwrap_or_default()
         };
         let is_streamed = journals.iter().any(|(_, journal)| is_copy(journal));
-        let is_followed = |journal: &Path| require_free(journal).is_err();
         let unfollowed =
             journals.iter().filter(|(_, journal)| is_streamed && !is_followed(journal));
         let unfollowed =

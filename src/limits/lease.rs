@@ -9,6 +9,9 @@ pub const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(400);
 pub const LEASE_RENEWAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time without a renewal after which a lease has lapsed.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
+/// Maximum age of the note that a copy of a stream is complete. With an older note, the copy counts
+/// as out of date. The pump renews the note with its lease, and a standby with each read.
+pub const COPY_AGE_MAX: Duration = Duration::from_secs(5);
 /// Maximum age of a pump's proof that it leads its partition. With an older proof, the pump must
 /// not deliver. The age is much shorter than [`LEASE_LAPSE`], after which another pump may take
 /// over.
@@ -33,3 +36,6 @@ const _: () = assert!(
         < LEASE_LAPSE.as_millis()
 );
 const _: () = assert!(LEAD_PROOF_VALIDITY.as_millis() * 2 < LEASE_LAPSE.as_millis());
+// A lease that is renewed in time keeps the copy of the pump up to date.
+const _: () = assert!(LEASE_LAPSE.as_millis() * 2 < COPY_AGE_MAX.as_millis());
+const _: () = assert!(STANDBY_READ_INTERVAL.as_millis() * 2 < COPY_AGE_MAX.as_millis());

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use uuid::Uuid;
 
@@ -143,6 +143,7 @@ impl StreamJournal {
         let takeover = StreamTakeover::of(&warm.following.evidence(), options);
         takeover.report(options);
         publisher.epoch = warm.following.epoch() + 1;
+        let asked_at = SystemTime::now();
         let put = publisher.publish(&CommitEncoder::epoch(publisher.epoch, &shown));
         publisher.put(put.map_err(|error| begun(error, publisher.epoch))?.0);
         failpoint("epoch-raised");
@@ -150,6 +151,7 @@ impl StreamJournal {
         let followed = warm.following.caught_up(publisher.epoch)?;
         let mut journal = followed.over(StreamLog { watch, publisher, takeover, damage });
         journal.confirm(mark, journal.heads.last(), journal.heads.last_hash());
+        journal.log.watch.note_copy(&directories.data, asked_at);
         Ok(journal)
     }
 }

@@ -3,10 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use uuid::Uuid;
 
 use crate::ids::Position;
+use crate::journal::followed_copy::note_complete;
 use crate::journal::log::LogMark;
 use crate::journal::sqlite::{CatchingUp, LockedJournalDir};
 use crate::journal::{Error, EveryRecord, HashedRecord, OperatorAcceptance, StateRecovery};
@@ -170,12 +172,13 @@ impl Standby {
     }
 
     /// Catches up with the stream, and passes every new record to `recovery`. Stops early if the
-    /// server does not answer. The first call also verifies the projection, and passes its records
-    /// to `recovery`: all of them, or only those after a snapshot. After an error, `recovery` must
-    /// not be used again.
+    /// server does not answer. If the projection then has every record, notes so beside it. The
+    /// first call also verifies the projection, and passes its records to `recovery`: all of them,
+    /// or only those after a snapshot. After an error, `recovery` must not be used again.
     pub fn follow_recovering(self, recovery: &mut dyn StateRecovery) -> Result<Self, Error> {
         let Self { host, lease, seen, followed } = self;
         let name = host.options.stream();
+        let asked_at = SystemTime::now();
         let last = match host.api.info(&name) {
             Ok(info) => info.state.last_seq,
             // The process that pumps has to create the stream, or to report it as missing.
@@ -196,7 +199,8 @@ impl Standby {
             Err(error @ Error::Unavailable { .. }) if warm.progress.is_refused => {
                 return Err(error);
             }
-            Ok(()) | Err(Error::Unavailable { .. }) => {}
+            Ok(()) => note_complete(&host.directories.data, asked_at),
+            Err(Error::Unavailable { .. }) => {}
             // A repair or a move may still be publishing the rest, or an operator may be accepting
             // it. The process that takes the lease refuses the stream.
             Err(error) if warm.progress.is_refused => {

@@ -4,9 +4,10 @@
 //!
 //! Lease renewal has another OS thread, so that a slow check of the stream delays no renewal.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::clock::since_boot;
 use crate::journal::Error;
@@ -103,6 +104,12 @@ impl LeadershipWatch {
     /// the lease's entry.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
         self.renewal.acknowledge(acknowledged);
+    }
+
+    /// Notes that the copy of the stream in `data` had every record at the time `at`, as
+    /// [`LeaseRenewal::note_copy`] does.
+    pub fn note_copy(&self, data: &Path, at: SystemTime) {
+        self.renewal.note_copy(data, at);
     }
 
     /// Returns an error if a fatal condition was found. `ours` is the epoch of this pump. If the

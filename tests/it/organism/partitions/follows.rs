@@ -22,6 +22,10 @@ fn a_tail_shows_what_is_recorded_here_and_what_this_host_follows() {
         assert_eq!(sent.code, Some(0), "{sent:?}");
         tail.find_thread(&root(partition, 1));
     }
+    // A standby has the newest records, as a pump has.
+    let unknown = root(0, 7);
+    let denied = other.organism(&["thread", &unknown]);
+    assert!(denied.err.contains(&format!("no thread {unknown} is on record")), "{denied:?}");
     assert_eq!(first.stop(), Some(0));
     assert_eq!(second.stop(), Some(0));
     assert_eq!(tail.end().code, Some(0));
