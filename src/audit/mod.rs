@@ -69,7 +69,7 @@ pub use message_report::{
 pub use message_state::MessageState;
 pub use partition_copies::{
     CopyEnd, IncompleteCopy, PARTITION_COUNT_FILE, PartitionCopies, noted_partition_count,
-    recorded_partition_count,
+    recorded_partition_count, unfollowed_partitions,
 };
 pub use report::{
     AcceptedRecords, ChainBreak, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss,

@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::config::{BootConfig, StoredConfig};
 use crate::ids::{Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
-use crate::journal::{is_followed, may_have_journal, partitions_in};
+use crate::journal::{has_followed_note, is_followed, may_have_journal, partitions_in};
 use crate::limits;
 
 /// File in the data directory of a backup that contains the number of partitions of the copied
@@ -129,6 +129,16 @@ impl fmt::Display for CopyEnd {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the partitions whose copy in `data` a process has followed, and none on this host
+/// follows now; 0 for the copy of an undivided journal. Reads no journal, in contrast to
+/// [`PartitionCopies::read`], and so lists no copy of an earlier version, which noted nothing.
+pub fn unfollowed_partitions(data: &Path) -> BTreeSet<u32> {
+    let journals = partitions_in(data).into_iter();
+    let unfollowed =
+        journals.filter(|(_, journal)| has_followed_note(journal) && !is_followed(journal));
+    unfollowed.map(|(partition, _)| partition.unwrap_or_default()).collect()
 }
 
 /// Returns the number of partitions in the last config of any partition's journal in `data`. A pump

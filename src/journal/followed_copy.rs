@@ -33,6 +33,12 @@ pub fn is_followed(data: &Path) -> bool {
     is_fresh && require_free(data).is_err()
 }
 
+/// Whether a process has ever noted that the journal in `data` was complete. Only copies of streams
+/// have such a note.
+pub fn has_followed_note(data: &Path) -> bool {
+    completed_at(data).is_ok()
+}
+
 fn completed_at(data: &Path) -> io::Result<SystemTime> {
     std::fs::metadata(data.join(FOLLOWED))?.modified()
 }
@@ -53,10 +59,10 @@ mod tests {
         let [running, stopped] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let data = running.path();
         let _lock = DirectoryLock::take(data).unwrap();
-        assert!(!is_followed(data), "nothing is noted");
+        assert!(!has_followed_note(data) && !is_followed(data), "nothing is noted");
 
         note_complete(data, SystemTime::now() - limits::COPY_AGE_MAX);
-        assert!(!is_followed(data), "the note is old");
+        assert!(has_followed_note(data) && !is_followed(data), "the note is old");
         note_complete(data, SystemTime::now());
         assert!(is_followed(data));
         note_complete(stopped.path(), SystemTime::now());

@@ -50,7 +50,7 @@ pub use checkpoint::{Checkpoint, HostKey, host_key, readable_key_warning};
 pub use checkpoint_copies::{CheckpointCopies, CopyMetrics, directory_problem};
 pub use commit_watermark::{acknowledged, damaged_watermark};
 pub use external_marks::{refuse_lost_file, replaced, replaced_journal, unreadable};
-pub use followed_copy::is_followed;
+pub use followed_copy::{has_followed_note, is_followed};
 pub use hash_chain::{HashedRecord, RecordHeader, record_hash};
 pub use heads::{TreeHead, TreeHeads};
 pub use host_signature::HostSignature;

@@ -2,8 +2,9 @@
 //! its content has changed.
 //!
 //! **Invariant:** this module does not poll the journals of a running organism. It reads them after
-//! the organism has reported that they have grown, and when a page is opened. A page that does not
-//! keep up loses events. A pump never waits for a page.
+//! the organism has reported that they have grown, when a page is opened, and when a copy of a
+//! stream becomes out of date or is up to date again. A page that does not keep up loses events. A
+//! pump never waits for a page.
 
 mod content_version;
 mod growth;

@@ -70,6 +70,8 @@ function live(line) {
   let source = null;
   let isRunning = false;
   let hasState = false;
+  // Partitions whose newest records may be missing, as text.
+  let unfollowed = "";
   let isPaused = false;
   let version = null;
   let isLoading = false;
@@ -97,6 +99,7 @@ function live(line) {
     if (isPaused) show("This page does not update.");
     else if (problem) show(problem);
     else if (hasFailed) show("Not live: the page could not be loaded.");
+    else if (isRunning && unfollowed) show("Live, but the newest records may be missing.");
     else if (isRunning) show("Live.");
     else show("Not live.");
   }
@@ -105,7 +108,12 @@ function live(line) {
     if (source || isPaused || document.hidden) return;
     source = new EventSource(line.dataset.live);
     source.addEventListener("state", (event) => {
-      isRunning = JSON.parse(event.data).running;
+      const state = JSON.parse(event.data);
+      const partitions = String(state.unfollowed ?? []);
+      // The strip that names the partitions is part of the page.
+      if (hasState && partitions !== unfollowed) load(version);
+      isRunning = state.running;
+      unfollowed = partitions;
       hasState = true;
       problem = "";
       if (!isRunning) forgetAll();

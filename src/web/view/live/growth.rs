@@ -1,6 +1,6 @@
 //! Follows the growth of the journals, once for all live pages.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::super::access::BrowserId;
 use super::super::present_facts::is_stopped;
 use super::content_version::ContentVersion;
+use crate::audit::unfollowed_partitions;
 use crate::blocking_work;
 use crate::ids::{Position, ThreadId};
 use crate::journal::partitions_in;
@@ -29,6 +30,8 @@ pub(super) type FollowedTree = Option<ThreadId>;
 pub(super) struct ContentState {
     /// Whether the organism runs and thus reports the growth of its journals itself.
     pub is_running: bool,
+    /// While the organism runs, the partitions whose copies it does not keep up to date.
+    pub unfollowed: BTreeSet<u32>,
     /// Version of the content, which changes whenever the content grows.
     pub version: ContentVersion,
 }
@@ -93,7 +96,7 @@ impl GrowthFollower {
         let of_view = Arc::clone(&self.permits).try_acquire_owned();
         let of_view = of_view.map_err(|_| TooManyLivePages::OfView)?;
 
-        let state = self.shared.subscribe(followed, is_running);
+        let state = self.shared.subscribe(followed, is_running, shown_gaps(&self.data));
         self.shared.opened.notify_one();
         Ok(FollowedPage { state, _permits: [of_browser, of_view] })
     }
@@ -127,11 +130,17 @@ impl FollowerShared {
     }
 
     /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
-    /// begins with the value `is_running` and an empty version. The state keeps these values until
-    /// the follower publishes a new state of the tree.
-    fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
+    /// begins with the values `is_running` and `unfollowed`, and an empty version. The state keeps
+    /// these values until the follower publishes a new state of the tree.
+    fn subscribe(
+        &self,
+        followed: FollowedTree,
+        is_running: bool,
+        unfollowed: BTreeSet<u32>,
+    ) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
-            let begin = ContentState { is_running, version: ContentVersion::default() };
+            let version = ContentVersion::default();
+            let begin = ContentState { is_running, unfollowed, version };
             let sender = trees.entry(followed).or_insert_with(|| watch::Sender::new(begin));
             sender.subscribe()
         })
@@ -150,12 +159,18 @@ impl FollowerShared {
     }
 
     /// Sends the new state of each followed tree to the live pages that follow the tree.
-    fn publish(&self, versions: &HashMap<FollowedTree, ContentVersion>, is_running: bool) {
+    fn publish(
+        &self,
+        versions: &HashMap<FollowedTree, ContentVersion>,
+        is_running: bool,
+        unfollowed: &BTreeSet<u32>,
+    ) {
         self.with_trees(|trees| {
             for (followed, sender) in trees {
                 sender.send_if_modified(|state| {
                     let version = versions.get(followed).unwrap_or(&state.version).clone();
-                    let newest = ContentState { is_running, version };
+                    let unfollowed = unfollowed.clone();
+                    let newest = ContentState { is_running, unfollowed, version };
                     let is_new = *state != newest;
                     *state = newest;
                     is_new
@@ -175,6 +190,7 @@ fn client(data: &Path) -> ServiceClient {
 /// most once in each interval.
 async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
     let mut known: BTreeMap<u32, Position> = BTreeMap::new();
+    let mut shown = shown_gaps(&data);
     loop {
         while !shared.remove_closed_pages() {
             shared.opened.notified().await;
@@ -190,19 +206,41 @@ async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
         let followed = tokio::select! {
             followed = grown => followed,
             () = opened => Ok(()),
+            () = change_of_gaps(&data, &shown) => Ok(()),
         };
         let is_running = !is_stopped(&data);
+        let unfollowed = shown_gaps(&data);
 
         if followed.is_err() || !is_running {
             // The first response after an interruption then ends the next wait, even if nothing was
             // recorded meanwhile. So the pages get the new state.
             known.clear();
         }
+        if unfollowed != shown {
+            shown = unfollowed;
+            // The pages load themselves, and must then be drawn with the result of a newer check.
+            tokio::time::sleep(limits::WEB_LOOK_INTERVAL).await;
+        }
 
         let versions = versions_of(&data, shared.trees()).await;
-        shared.publish(&versions, is_running);
+        shared.publish(&versions, is_running, &shown);
         let pause = if is_running { limits::WEB_LIVE_INTERVAL } else { limits::WEB_LIVE_RETRY };
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Returns the partitions whose copies in `data` the running organism does not keep up to date.
+/// Empty without an organism, because the pages then state that none runs.
+fn shown_gaps(data: &Path) -> BTreeSet<u32> {
+    let unfollowed = unfollowed_partitions(data);
+    if unfollowed.is_empty() || !is_stopped(data) { unfollowed } else { BTreeSet::new() }
+}
+
+/// Waits until [`shown_gaps`] differ from `shown`. The organism itself does not report this,
+/// because a frozen one reports nothing.
+async fn change_of_gaps(data: &Path, shown: &BTreeSet<u32>) {
+    while shown_gaps(data) == *shown {
+        tokio::time::sleep(limits::WEB_LOOK_INTERVAL).await;
     }
 }
 
@@ -274,7 +312,7 @@ mod tests {
         let _lock = DirectoryLock::take(&data).unwrap();
         let socket = bind_socket(&socket_path(&data)).unwrap();
         let shared = Arc::new(FollowerShared { trees: Mutex::default(), opened: Notify::new() });
-        let mut state = shared.subscribe(None, true);
+        let mut state = shared.subscribe(None, true, BTreeSet::new());
         let _task = AbortOnDrop::new(tokio::spawn(follow(data, shared)));
 
         let recorded = [ServiceResponse::Recorded { partition: 0, position: Position(5) }];

@@ -1,6 +1,8 @@
-//! The server-sent events of one live page: `state` (whether an organism runs), `grown` (the
-//! content has changed), and `live` (the present activity of the thread's model calls).
+//! The server-sent events of one live page: `state` (whether an organism runs, and which partitions
+//! it does not follow), `grown` (the content has changed), and `live` (the present activity of the
+//! thread's model calls).
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -60,7 +63,8 @@ fn events(view: &ViewState, headers: &HeaderMap, thread: Option<ThreadId>) -> Re
         ModelCallFeed::start(view.growth.client(), thread, followed.state.clone(), is_text_shown)
     });
     let keep_alive = next_keep_alive();
-    let page = LivePage { followed, is_running: None, version: None, calls, keep_alive };
+    let version = ContentVersion::default();
+    let page = LivePage { followed, running: None, version, calls, keep_alive };
     let lines = unfold(page, |mut page| async move {
         let event = page.next_event().await?;
         Some((Ok::<_, Infallible>(event), page))
@@ -79,13 +83,23 @@ fn next_keep_alive() -> Instant {
     Instant::now() + limits::WEB_LIVE_KEEP_ALIVE
 }
 
+/// The state of the organism, as a page learns it.
+#[derive(PartialEq, Eq, Serialize)]
+struct RunningState {
+    #[serde(rename = "running")]
+    is_running: bool,
+    /// Partitions whose copies on this host the organism does not keep up to date.
+    #[serde(rename = "unfollowed", skip_serializing_if = "BTreeSet::is_empty")]
+    unfollowed: BTreeSet<u32>,
+}
+
 /// A page that is open in a browser.
 struct LivePage {
     followed: FollowedPage,
-    /// Whether the organism runs, as the page was last informed; `None` before the first event.
-    is_running: Option<bool>,
-    /// The version that was last sent to the page; `None` before the first one.
-    version: Option<ContentVersion>,
+    /// The state of the organism that was last sent to the page; `None` before the first event.
+    running: Option<RunningState>,
+    /// The version that was last sent to the page; empty before the first one.
+    version: ContentVersion,
     calls: Option<ModelCallFeed>,
     keep_alive: Instant,
 }
@@ -112,21 +126,25 @@ impl LivePage {
     }
 
     /// Returns an event if the present state was not sent to the page yet, and otherwise `None`.
-    /// The first event makes the page reload its content, which may be out of date.
+    /// The first version makes the page reload its content, which may be out of date.
     fn next_state(&mut self) -> Option<String> {
-        let state = self.followed.state.borrow_and_update().clone();
-        if self.is_running.replace(state.is_running) != Some(state.is_running) {
+        let ContentState { is_running, unfollowed, version } =
+            self.followed.state.borrow_and_update().clone();
+        let running = RunningState { is_running, unfollowed };
+        if self.running.as_ref() != Some(&running) {
             // The version follows as a separate event.
-            return Some(written("state", &format!("{{\"running\":{}}}", state.is_running)));
+            let json = serde_json::to_string(&running).ok()?;
+            self.running = Some(running);
+            return Some(written("state", &json));
         }
 
-        let version = Some(state.version);
-        if version == self.version {
+        // A state without a version is that of a page whose journals were not read yet.
+        if version == self.version || version == ContentVersion::default() {
             return None;
         }
+        let event = written("grown", &format!("{{\"version\":\"{version}\"}}"));
         self.version = version;
-        let version = self.version.as_ref()?;
-        Some(written("grown", &format!("{{\"version\":\"{version}\"}}")))
+        Some(event)
     }
 }
 

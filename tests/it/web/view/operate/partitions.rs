@@ -1,13 +1,15 @@
 //! The kill switch over several partitions is sent to the pump of each partition. The page names
 //! each pump that cannot be reached.
 
-use std::time::Instant;
+use std::fs::File;
+use std::time::{Instant, SystemTime};
 
 use organism::ids::ThreadId;
 use organism::limits;
 use organism::thread::OperatorPublicKey;
 use serde_json::{Value as Json, json};
 
+use super::super::live::EventStream;
 use super::super::{ViewServer, text_of};
 use super::signed::{key, sign_each};
 use super::{House, operating};
@@ -284,5 +286,50 @@ fn a_host_denies_nothing_that_may_be_in_records_that_it_lacks() {
     });
     denied(&message, 503, "in a partition of which this host has no copy");
     denied("/config?partition=0", 503, "This host has no copy of partition 0");
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// The same applies to a host whose organism runs, but cannot keep its copies up to date.
+#[test]
+fn a_host_that_is_cut_off_or_frozen_denies_nothing_and_its_live_pages_state_it() {
+    let server = Server::start();
+    let house = house(&server, "");
+    let running = run(&house, "0,1");
+    let thread = thread_in(1);
+    let path = format!("/threads/{thread}");
+    let view = ViewServer::start(&house, &[]);
+    let mut events = EventStream::open(&view, "/live/threads");
+    let mut live = |unfollowed: Json| {
+        events.find("state", |state| state["running"] == true && state["unfollowed"] == unfollowed);
+    };
+    let asked = || {
+        let output = house.organism(&["thread", &thread]);
+        (output.code, view.get(&path).status)
+    };
+    let [known, unknown] = [(Some(2), 404), (Some(69), 503)];
+
+    live(Json::Null);
+    view.page("/threads");
+    assert_eq!(asked(), known);
+    server.signal("-STOP");
+    live(json!([0, 1]));
+    assert_eq!(asked(), unknown, "no server is reached");
+    let strip = text_of(&view.page("/threads"));
+    assert!(strip.contains("follows each of the partitions 0, 1: the pages show its"), "{strip}");
+    let listed = house.organism(&["threads"]);
+    assert!(listed.err.contains("later records may be missing from this answer"), "{listed:?}");
+
+    server.signal("-CONT");
+    live(Json::Null);
+    assert_eq!(asked(), known, "the servers are reached again");
+    running.signal("-STOP");
+    for partition in ["p0", "p1"] {
+        let note = File::options().write(true).open(house.data().join(partition).join("followed"));
+        note.unwrap().set_modified(SystemTime::now() - limits::COPY_AGE_MAX).unwrap();
+    }
+    live(json!([0, 1]));
+    assert_eq!(asked(), unknown, "the process is frozen");
+    running.signal("-CONT");
+    live(Json::Null);
     assert_eq!(running.stop(), Some(0));
 }
