@@ -4,13 +4,12 @@
 //! The stream's monitor has an OS thread of its own, so that a slow check of the stream delays no
 //! renewal.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use crate::clock::since_boot;
 use crate::journal::Error;
-use crate::journal::followed_copy::note_complete;
+use crate::journal::followed_copy::PumpedCopy;
 use crate::limits;
 use crate::locks::locked;
 
@@ -48,9 +47,8 @@ pub struct LeaseRenewal {
     pub(super) found: FoundCondition,
     pub(super) lease: Arc<Lease>,
     pub(super) lapses: LeaseLapses,
-    /// Directory of the pump's copy of the stream, once this copy has every record. Each renewal
-    /// then notes that the copy is complete.
-    complete_copy: Arc<OnceLock<PathBuf>>,
+    /// The pump's copy of the stream, which is complete while the lease is renewed.
+    pub(super) copy: Arc<PumpedCopy>,
     _renewing: PeriodicThread,
 }
 
@@ -64,17 +62,15 @@ impl LeaseRenewal {
         let taken = found.clone();
         let lapses = LeaseLapses::since(since_boot());
         let noted = lapses.clone();
-        let complete_copy = Arc::<OnceLock<PathBuf>>::default();
-        let copy = Arc::clone(&complete_copy);
+        let copy = Arc::<PumpedCopy>::default();
+        let pumped = Arc::clone(&copy);
         let renew = move || {
             let requested_at = since_boot();
             let asked_at = SystemTime::now();
             match renewed.renew() {
                 RenewalResult::Renewed => {
-                    if let Some(data) = copy.get() {
-                        // Until this request, no other pump can have written to the stream.
-                        note_complete(data, asked_at);
-                    }
+                    // Until this request, no other pump can have written to the stream.
+                    pumped.set_exclusive_until(asked_at);
                     if noted.record_renewal(requested_at, since_boot()) {
                         tracing::warn!(stream, "the lease is renewed again");
                     }
@@ -99,7 +95,7 @@ impl LeaseRenewal {
                 let_go.let_go();
             },
         )?;
-        Ok(Self { found, lease, lapses, complete_copy, _renewing: renewing })
+        Ok(Self { found, lease, lapses, copy, _renewing: renewing })
     }
 
     /// Returns the last acknowledged record that the next renewal writes into the lease; `None` if
@@ -124,13 +120,6 @@ impl LeaseRenewal {
             RenewalResult::Taken => Err(unconfirmed("another pump took it")),
             RenewalResult::Unavailable(why) => Err(unconfirmed(&why)),
         }
-    }
-
-    /// Notes that the copy of the stream in `data` had every record at the time `at`. From now on,
-    /// each renewal renews the note.
-    pub fn note_copy(&self, data: &Path, at: SystemTime) {
-        note_complete(data, at);
-        self.complete_copy.get_or_init(|| data.to_owned());
     }
 
     /// Removes the last acknowledged record from the lease, so that later renewals do not write it.

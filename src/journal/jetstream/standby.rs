@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use uuid::Uuid;
 
 use crate::ids::Position;
-use crate::journal::followed_copy::note_complete;
+use crate::journal::followed_copy::{note_begun, note_complete};
 use crate::journal::log::LogMark;
 use crate::journal::sqlite::{CatchingUp, LockedJournalDir};
 use crate::journal::{Error, EveryRecord, HashedRecord, OperatorAcceptance, StateRecovery};
@@ -79,6 +79,7 @@ impl Standby {
         member: &JoiningHost<'_>,
     ) -> Result<Self, Error> {
         let opening = LockedJournalDir::begin(member.data, member.state)?;
+        note_begun(member.data);
         // Ordering rule: looked up under the lock, because a repair may run in another process.
         if !member.is_offline {
             refuse_unfinished(options, member.state)?;

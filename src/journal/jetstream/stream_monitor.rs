@@ -80,7 +80,9 @@ impl LeadershipWatch {
             doubt: SuspectSince::default(),
         };
         let lost = renewal.found.clone();
+        let copy = Arc::clone(&renewal.copy);
         let look = move || {
+            copy.renew_note();
             let changed = watcher.changed();
             let Some(change) = watcher.doubt.lasting(changed, Instant::now()) else { return true };
             if let FatalCondition::Lost(detail) | FatalCondition::Unsafe(detail) = &change {
@@ -106,10 +108,10 @@ impl LeadershipWatch {
         self.renewal.acknowledge(acknowledged);
     }
 
-    /// Notes that the copy of the stream in `data` had every record at the time `at`, as
-    /// [`LeaseRenewal::note_copy`] does.
+    /// Notes that the copy of the stream in `data` had every record at the time `at`. From now on,
+    /// the note is renewed while the lease is.
     pub fn note_copy(&self, data: &Path, at: SystemTime) {
-        self.renewal.note_copy(data, at);
+        self.renewal.copy.complete(data, at);
     }
 
     /// Returns an error if a fatal condition was found. `ours` is the epoch of this pump. If the

@@ -75,6 +75,8 @@ function live(line) {
   let isPaused = false;
   let version = null;
   let isLoading = false;
+  // Whether a load that has begun does not suffice.
+  let isStale = false;
   let hasFailed = false;
   let retry = null;
   let reopening = null;
@@ -111,7 +113,10 @@ function live(line) {
       const state = JSON.parse(event.data);
       const partitions = String(state.unfollowed ?? []);
       // The strip that names the partitions is part of the page.
-      if (hasState && partitions !== unfollowed) load(version);
+      if (hasState && partitions !== unfollowed) {
+        isStale = true;
+        load(version);
+      }
       isRunning = state.running;
       unfollowed = partitions;
       hasState = true;
@@ -164,6 +169,7 @@ function live(line) {
     try {
       for (let loaded = null; loaded !== version && !isPaused; ) {
         loaded = version;
+        isStale = false;
         const address = update.address();
         const headers = { "x-live-version": String(loaded) };
         const signal = AbortSignal.timeout(loadMs);
@@ -178,7 +184,7 @@ function live(line) {
           if (part) document.getElementById(id)?.replaceWith(part);
         }
         // A page whose earlier entries may have changed is loaded once more.
-        if (update.take(page)) loaded = null;
+        if (update.take(page) || isStale) loaded = null;
         hasFailed = false;
       }
     } catch {
