@@ -567,6 +567,18 @@ fn a_rejected_request_is_feedback_where_the_next_one_can_differ() {
 
 // F6
 #[test]
+fn an_answer_that_the_provider_could_not_parse_is_feedback_from_the_first_turn_on() {
+    let way = ActionTransport::Native;
+    let turns = vec![Says::Garbles("no such tool"), Says::Garbles("no such tool"), Says::Ends("x")];
+    let (mut stage, model) = Stage::new(way, turns);
+    stage.ask();
+    assert_eq!(stage.results[0].0, Closing::Completed);
+    let shown = shown(&model.requests()[2]);
+    assert_eq!(shown.matches("no such tool").count(), 2, "{shown}");
+}
+
+// F6
+#[test]
 fn a_rejected_turn_names_the_route_that_rejected_it() {
     let way = ActionTransport::Native;
     let first = Scripted::by("fake", way, vec![search(), Says::Rejects("a"), Says::Ends("x")]);

@@ -62,6 +62,8 @@ pub enum Says {
     Ends(&'static str),
     /// The provider rejects the request with this text.
     Rejects(&'static str),
+    /// The provider states with this text that it could not parse the model's answer.
+    Garbles(&'static str),
     /// A turn with exactly this text. `NONCE` in the text stands for the nonce of the turn, and
     /// `EARLIER` stands for the nonce of the first turn.
     Exactly(Reply),
@@ -104,6 +106,10 @@ impl Scripted {
             Says::Rejects(message) => {
                 let (route, message) = (self.route(), message.to_owned());
                 return Err(Error::Rejected { route, status: 400, message });
+            }
+            Says::Garbles(message) => {
+                let (route, message) = (self.route(), message.to_owned());
+                return Err(Error::UnparsedAnswer { route, message });
             }
             Says::Exactly(reply) => reply,
             Says::Ends(report) => self.ends(report),

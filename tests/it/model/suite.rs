@@ -278,6 +278,7 @@ fn verdict(error: &Error) -> (&'static str, bool, bool) {
         Error::InvalidEvent { .. } => "invalid event",
         Error::NotStreamed { .. } => "not streamed",
         Error::Stream { .. } => "stream",
+        Error::UnparsedAnswer { .. } => "unparsed answer",
         Error::Cut { .. } => "cut",
         Error::NoResponse { .. } => "no response",
         Error::TooLong { .. } => "too long",
@@ -304,8 +305,8 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         ("429 Too Many Requests", "insufficient_quota", ("no credit", false, true)),
         ("429 Too Many Requests", "billing_not_active", ("no credit", false, true)),
         // The provider could not parse the model's answer.
-        ("400 Bad Request", "tool_use_failed", ("stream", true, true)),
-        ("422 Unprocessable", "json_validate_failed", ("stream", true, true)),
+        ("400 Bad Request", "tool_use_failed", ("unparsed answer", true, true)),
+        ("422 Unprocessable", "json_validate_failed", ("unparsed answer", true, true)),
         ("500 Internal Server Error", "api_error", ("status", true, true)),
         ("502 Bad Gateway", "api_error", ("status", true, true)),
         ("503 Service Unavailable", "overloaded", ("overloaded", true, true)),
@@ -330,7 +331,8 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         if matches!(error, Error::Denied { .. } | Error::NoCredit { .. }) {
             assert!(text.contains("the variable TEST_API_KEY"), "{text}");
         }
-        assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{text}"); // F6
+        let is_feedback = ["rejected", "unparsed answer"].contains(&expected.0);
+        assert_eq!(error.feedback().is_some(), is_feedback, "{text}"); // F6
     }
     // The message alone states that the account has no credit, or that the key is wrong.
     let no_credit = ("no credit", false, true);
@@ -674,8 +676,11 @@ async fn an_error_within_status_200_counts_as_the_error_with_its_own_status(wire
         (r#""code":422"#, ("rejected", false, true)),
         (r#""code":429"#, ("rate limited", true, true)),
         (r#""code":429,"type":"insufficient_quota""#, ("no credit", false, true)),
-        (r#""code":"tool_use_failed","status_code":400"#, ("stream", true, true)),
-        (r#""type":"invalid_request_error","code":"tool_use_failed""#, ("stream", true, true)),
+        (r#""code":"tool_use_failed","status_code":400"#, ("unparsed answer", true, true)),
+        (
+            r#""type":"invalid_request_error","code":"tool_use_failed""#,
+            ("unparsed answer", true, true),
+        ),
         (r#""code":502"#, ("stream", true, true)),
         (r#""code":503"#, ("overloaded", true, true)),
         (r#""type":"invalid_request_error","code":"invalid_api_key""#, ("denied", false, true)),
@@ -697,7 +702,8 @@ async fn an_error_within_status_200_counts_as_the_error_with_its_own_status(wire
             let error = end.unwrap_err();
             assert_eq!(verdict(&error), expected, "{kind}: {error}");
             assert!(error.to_string().contains("it broke"), "{error}");
-            assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{error}");
+            let is_feedback = ["rejected", "unparsed answer"].contains(&expected.0);
+            assert_eq!(error.feedback().is_some(), is_feedback, "{error}");
             if matches!(error, Error::Denied { .. } | Error::NoCredit { .. }) {
                 assert!(error.to_string().contains("the variable TEST_API_KEY"), "{error}");
             }
