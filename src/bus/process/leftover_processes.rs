@@ -180,9 +180,12 @@ mod linux {
     /// Reads the environment of a process. Returns `None` if it cannot be read, or if the process
     /// has ended.
     fn environment(pid: u32) -> Option<Vec<u8>> {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-        if !environment.is_empty() || !children::status(i64::from(pid))?.is_zombie {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if !environment.is_empty() {
             return Some(environment);
+        }
+        if !children::status(i64::from(pid))?.is_zombie {
+            return None;
         }
 
         // The main thread has exited and shows no environment. Other threads may still run.
