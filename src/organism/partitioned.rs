@@ -94,7 +94,7 @@ impl PartitionedOrganism {
             return Err(Error::Divided { partitions: config.partitions() });
         };
 
-        let rpc = PumpRpc::connect(servers, journal).await?;
+        let rpc = PumpRpc::connect(servers, &config.name, &journal.stream).await?;
         // Ordering rule: before this process subscribes, because it would be a process that runs.
         refuse_taken_name(&rpc, &config, journal).await?;
         rpc.check_rights(partitions).await?;

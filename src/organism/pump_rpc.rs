@@ -10,7 +10,6 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::Error;
-use crate::journal::jetstream;
 use crate::limits;
 use crate::nats::{
     self, Message, RenewedSubscription, Subscriber, SubscriptionFailure, SubscriptionReport,
@@ -30,13 +29,14 @@ pub(super) struct PumpRpc {
 }
 
 impl PumpRpc {
-    /// Connects to the other processes of the organism whose journal is `journal`.
+    /// Connects to the other processes of the organism with the name `organism`, whose journal is
+    /// in the streams with the prefix `journal`.
     pub async fn connect(
         servers: &nats::Options,
-        journal: &jetstream::Options,
+        organism: &str,
+        journal: &str,
     ) -> Result<Self, Error> {
-        let jetstream::Options { organism, stream, .. } = journal;
-        Ok(Self { transport: NatsTransport::connect(servers, organism, stream).await? })
+        Ok(Self { transport: NatsTransport::connect(servers, organism, journal).await? })
     }
 
     /// Subscribes to `subject`. If the servers deny the subscription, now or later, the returned

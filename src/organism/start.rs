@@ -188,12 +188,12 @@ async fn bind_directories(config: &Config, purpose: StartPurpose) -> Result<(), 
 fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, journal } = &config.storage else { return None };
     let servers = servers.clone();
-    let journal = journal.clone();
+    let journal = journal.stream.clone();
     let config = Arc::clone(config);
     let members = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
     Some(AbortOnDrop::new(tokio::spawn(async move {
         let started = async {
-            let rpc = PumpRpc::connect(&servers, &journal).await?;
+            let rpc = PumpRpc::connect(&servers, &config.name, &journal).await?;
             rpc.answer_for_projections(&config, Arc::new(move || members.clone())).await
         };
 
