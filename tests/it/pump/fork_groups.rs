@@ -47,7 +47,7 @@ fn is_held(world: &World, call: CallId) -> bool {
 /// group decides, so this leg is neither held nor delivered. This is so whichever leg has the
 /// reply, and even if the operator permits live calls to the listeners.
 #[test]
-fn a_leg_without_a_result_waits_for_the_recorded_reply_of_its_group() {
+pub fn a_leg_without_a_result_waits_for_the_recorded_reply_of_its_group() {
     for winner in 0..3 {
         for live in [&[][..], &["ann", "bob", "wise"]] {
             let mut world = world(false);

@@ -227,7 +227,7 @@ fn forks_whose_recorded_turns_hold_every_place_do_not_wait_for_each_other() {
 /// time is. A timer without a recorded firing fires when nothing else can go on. A restart does not
 /// change the order.
 #[test]
-fn a_timer_of_a_fork_fires_where_it_fired_in_the_source() {
+pub fn a_timer_of_a_fork_fires_where_it_fired_in_the_source() {
     for restarts in [false, true] {
         let (mut world, source) = world();
         let fork = fork(&mut world, &source);

@@ -483,7 +483,7 @@ fn an_attempt_in_flight_keeps_its_time_out_over_a_reload() {
 
 /// A call keeps the limit with which it was held, and its end states this limit.
 #[test]
-fn a_held_call_keeps_its_limit_over_a_reload_and_a_restart() {
+pub fn a_held_call_keeps_its_limit_over_a_reload_and_a_restart() {
     let with_patience = |patience| {
         let mut contracts = contracts(Approval::Always);
         let mut ann = Contract::new(name("ann"), Role::Human);

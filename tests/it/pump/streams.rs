@@ -5,7 +5,7 @@ use super::*;
 use crate::journal::substrate;
 
 /// One test of each area. The kind of journal affects only where the records of a test are stored.
-const TESTS: [fn(); 38] = [
+const TESTS: [fn(); 41] = [
     absent::calls_that_wait_for_an_absent_listener_end_after_their_time_out_too,
     allotments::a_thread_ends_when_its_time_is_over_with_everything_beneath_it,
     approvals::a_restart_keeps_what_is_held_and_what_was_approved,
@@ -20,6 +20,8 @@ const TESTS: [fn(); 38] = [
     delegations::what_is_delegated_further_counts_for_the_goal,
     failures::a_crash_is_tried_again_until_the_attempts_are_used_up,
     fairness::a_cancelled_and_reopened_thread_gets_no_second_turn,
+    fork_groups::a_leg_without_a_result_waits_for_the_recorded_reply_of_its_group,
+    fork_order::a_timer_of_a_fork_fires_where_it_fired_in_the_source,
     forks::a_fork_takes_the_threads_of_its_source_over_and_leaves_it_untouched,
     forward::a_call_forwarded_to_a_group_gives_all_its_parts_at_once,
     goals::a_late_answer_to_a_goal_is_recorded_for_goals_alone,
@@ -29,6 +31,7 @@ const TESTS: [fn(); 38] = [
     lost::a_hand_over_in_the_record_of_another_tree_counts_too,
     pauses::after_the_kill_switch_nothing_is_in_flight_and_nothing_is_handed_over_twice,
     previews::a_preview_that_was_out_when_the_pump_died_is_requested_again,
+    reloads::a_held_call_keeps_its_limit_over_a_reload_and_a_restart,
     renewals::a_restart_renews_nothing_and_forgets_no_renewal,
     replay::whatever_the_pump_refused_is_refused_again,
     restart::calls_that_waited_their_turn_keep_their_order,
