@@ -1,7 +1,7 @@
 //! Calls that a server left in the text of an answer. A server that has no tool parser for its model
 //! passes the calls of the model on as text, in the format of the model's vendor.
 
-use crate::xml::extract::is_vendor_call;
+use crate::xml::extract::{is_list_marker, is_vendor_call};
 
 /// Texts with which a call begins in formats that are not XML.
 const MARKERS: [&str; 6] = [
@@ -45,19 +45,29 @@ struct CodeFence<'t> {
     length: usize,
     /// The text after the ticks.
     info: &'t str,
-    /// Whether the ticks follow the marker of a list item or of a quote.
-    is_marked: bool,
+    /// Whether the ticks follow the marker of a list item.
+    is_in_item: bool,
 }
 
 impl<'t> CodeFence<'t> {
     fn at_start(line: &'t str) -> Option<Self> {
-        let is_mark = |c: char| c.is_ascii_digit() || "-*+.)> ".contains(c);
-        let ticks = line.trim_start_matches(is_mark);
-        let tick = ticks.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+        let (before, ticks) = line.split_at(line.find(['`', '~'])?);
+        // Marks of quotes may stand anywhere before the ticks, and one marker of a list item.
+        let mut words = before.split([' ', '\t', '>']).filter(|word| !word.is_empty());
+        let is_in_item = match (words.next(), words.next()) {
+            (None, _) => false,
+            (Some(word), None)
+                if is_list_marker(word.as_bytes()) && before.ends_with([' ', '\t']) =>
+            {
+                true
+            }
+            _ => return None,
+        };
+
+        let tick = ticks.chars().next()?;
         let info = ticks.trim_start_matches(tick);
         let length = ticks.len() - info.len();
-        let is_marked = ticks.len() < line.len();
-        (length >= 3).then_some(Self { tick, length, info, is_marked })
+        (length >= 3).then_some(Self { tick, length, info, is_in_item })
     }
 
     /// Whether the line begins a block. A line with further backticks is inline code.
@@ -67,7 +77,7 @@ impl<'t> CodeFence<'t> {
 
     /// Whether `other` ends the block that this line begins.
     fn ends_with(&self, other: &Self) -> bool {
-        let is_bare = other.info.trim().is_empty() && !other.is_marked;
+        let is_bare = other.info.trim().is_empty() && !other.is_in_item;
         is_bare && other.tick == self.tick && other.length >= self.length
     }
 }
@@ -105,6 +115,10 @@ mod tests {
             ("- ```xml\n  <tool_call>\n  ```\n```\n<tool_call>\n```", None),
             ("- ```xml\n  a\n  ```\n<tool_call>", Some("<tool_call")),
             ("```a``` is code.\n<tool_call>", Some("<tool_call")),
+            ("> ```\n> a\n> ```\n<tool_call>", Some("<tool_call")),
+            ("1. ```\n<tool_call>\n```", None),
+            ("In ```\n<tool_call>", Some("<tool_call")),
+            ("```\n- ```\n<tool_call>\n```", None),
             ("It writes <tool_call> first, or [TOOL_CALLS].", None),
             ("<tool_caller>\n<function>", None),
             ("<actions>\n</actions>", None),

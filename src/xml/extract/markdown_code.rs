@@ -190,7 +190,8 @@ impl TickParagraph {
     }
 }
 
-fn is_list_marker(word: &[u8]) -> bool {
+/// Whether `word` is the marker of an item of a Markdown list, such as `-` or `12.`.
+pub fn is_list_marker(word: &[u8]) -> bool {
     match word.split_last() {
         Some((b'-' | b'*' | b'+', [])) => true,
         Some((b'.' | b')', digits)) => !digits.is_empty() && digits.iter().all(u8::is_ascii_digit),

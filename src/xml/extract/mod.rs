@@ -38,6 +38,7 @@ use super::write;
 pub use codes::ExtractCode;
 pub use extractor::Extractor;
 pub use grammar::{ActionGrammar, ExtractLimits, near_miss};
+pub use markdown_code::is_list_marker;
 pub use unknown_element::is_vendor_call;
 
 /// The result of extracting one turn.
