@@ -371,6 +371,12 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
             "400): Provider returned error ({\"a\":1})",
         ),
         (r#"{"error":{"message":"bad","metadata":{"raw":"","provider_name":"x"}}}"#, "400): bad"),
+        // Errors may nest to any depth. Only the first quoted one is read.
+        (
+            r#"{"error":{"message":"A","metadata":{"raw":{"error":{"message":"B","metadata":{"raw":
+            {"error":{"message":"C"}}}}}}}}"#,
+            "400): A (B)",
+        ),
         (
             r#"{"error":{"message":"See it.","code":"tool_use_failed","failed_generation":"<f"}}"#,
             "could not parse the model's answer: See it.",
